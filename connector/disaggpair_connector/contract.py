@@ -1,0 +1,40 @@
+"""Names on the wire between operator, router and connector.
+
+Standard library only: operator and router read these names without vLLM or torch. A name of
+vLLM's own is listed with the release in which it was checked.
+"""
+
+from typing import Final
+
+CONNECTOR_CLASS: Final = "DisaggPairConnector"
+"""Value of `kv_connector` that selects our class."""
+
+CONNECTOR_MODULE: Final = "disaggpair_connector.connector"
+"""Value of `kv_connector_module_path`, importable inside the engine's image."""
+
+NIXL_CONNECTOR_CLASS: Final = "NixlConnector"
+"""vLLM's own NIXL connector in pull mode, every release since 0.19."""
+
+PREFILL_ROLE: Final = "kv_producer"
+DECODE_ROLE: Final = "kv_consumer"
+"""`kv_role` of each side since vLLM 0.23."""
+
+LEGACY_ROLE: Final = "kv_both"
+"""`kv_role` of both sides before vLLM 0.23, deprecated since."""
+
+# Keys of `kv_connector_extra_config` (vLLM 0.22.1 to 0.33.0). vLLM ignores a key it does not
+# know, so a misspelt key switches its feature off without a message.
+EXTRA_BACKENDS: Final = "backends"
+EXTRA_BIDIRECTIONAL: Final = "bidirectional_kv_xfer"
+EXTRA_RECOMPUTE_THRESHOLD: Final = "kv_recompute_threshold"
+EXTRA_DECODE_TTL: Final = "decoder_kv_blocks_ttl"
+EXTRA_PREFILL_LEASE: Final = "kv_lease_duration"
+
+KV_TRANSFER_PARAMS: Final = "kv_transfer_params"
+"""Key of a request or response body that holds a handle."""
+
+SIDE_CHANNEL_HOST_ENV: Final = "VLLM_NIXL_SIDE_CHANNEL_HOST"
+SIDE_CHANNEL_PORT_ENV: Final = "VLLM_NIXL_SIDE_CHANNEL_PORT"
+
+EXPIRY_MARGIN_S: Final = 5
+"""P declines a handle with less than this left, in seconds (vLLM 0.26.0 to 0.33.0)."""

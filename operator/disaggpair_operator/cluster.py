@@ -1,0 +1,62 @@
+"""What the stages ask of a Kubernetes API: the protocol and its errors.
+
+`kube` implements it with the official client, the tests with a fake. No Kubernetes library here.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from disaggpair_operator.model import Object, Ref
+
+
+class ClusterError(Exception):
+    """A request the API server did not carry out.
+
+    ClusterError
+      Rejected      the object is wrong (400, 404 on a kind, 422): the same request fails again
+      Forbidden     the operator lacks the right (401, 403)
+      Conflict      somebody else was faster (409): read again, then retry
+      Unavailable   429, 5xx or no answer: retry later
+    """
+
+
+class Rejected(ClusterError):  # noqa: N818 - named for what happened, as the others
+    """The API server refuses the object itself."""
+
+
+class Forbidden(ClusterError):  # noqa: N818
+    """The operator's account may not do this."""
+
+
+class Conflict(ClusterError):  # noqa: N818
+    """The object changed in between, or a precondition did not hold."""
+
+
+class Unavailable(ClusterError):  # noqa: N818
+    """The API server did not answer or asked to come back later."""
+
+
+class Cluster(Protocol):
+    """Reads and writes of Kubernetes objects. Every method may raise a ClusterError."""
+
+    async def get(self, ref: Ref) -> Object | None:
+        """The object, or None when there is none."""
+        ...
+
+    async def list(
+        self, api_version: str, kind: str, namespace: str = "", selector: str = ""
+    ) -> Sequence[Object]:
+        """All objects of a kind, in one namespace or in all, that match a label selector."""
+        ...
+
+    async def apply(self, obj: Object) -> Object:
+        """Server-side apply with our field manager, taking over fields from others."""
+        ...
+
+    async def delete(self, ref: Ref, uid: str) -> None:
+        """Delete the object if it still has this UID; nothing happens when it is gone."""
+        ...
+
+    async def patch_status(self, ref: Ref, status: Mapping[str, Any]) -> Object | None:
+        """Replace the status of a custom resource; None when the object is gone."""
+        ...
