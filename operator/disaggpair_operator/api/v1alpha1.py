@@ -15,6 +15,7 @@ from disaggpair_operator.api.arguments import (
     owned_variables,
 )
 from disaggpair_operator.api.rules import Part, Rule
+from disaggpair_operator.api.versions import VERSION_TAG, version_of_tag
 
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 LabelValue = Annotated[str, Field(min_length=1, max_length=63)]
@@ -143,8 +144,9 @@ class Engine(Part):
     """Container image with vLLM, NIXL and, for the DisaggPair connector, our wheel."""
     version: Annotated[str, Field(max_length=32, pattern=r"^$|^[0-9]+\.[0-9]+(\.[0-9]+)?.*$")] = ""
     """vLLM's version in the image, such as 0.33.0. Default: read from the image's tag."""
-    allow_unknown_version: bool = False
-    """Accept a vLLM newer than the versions this operator knows; a condition then warns."""
+    allow_untested_version: bool = False
+    """Accept a vLLM outside the range that is known to be safe; the condition EngineSupported then
+    says what is at risk."""
     connector: Literal["DisaggPair", "Nixl"] = "DisaggPair"
     """KV connector in both engines: ours, or vLLM's own NixlConnector."""
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
@@ -154,7 +156,20 @@ class Engine(Part):
     env: Env = []
     """More environment variables for both roles."""
 
-    rules = _owned_rules("spec.engine")
+    rules = (
+        *_owned_rules("spec.engine"),
+        Rule(
+            cel=(
+                f"(has(self.version) && self.version != '') || self.image.matches(r'{VERSION_TAG}')"
+            ),
+            message=(
+                "spec.engine.version is required when the image's tag does not begin with vLLM's "
+                "version, such as v0.33.0"
+            ),
+            check=lambda self: bool(self.version) or version_of_tag(self.image) is not None,
+            field_path=".version",
+        ),
+    )
 
 
 class Toleration(Part):
@@ -451,6 +466,26 @@ class Spec(Part):
             check=lambda self: (
                 self.router.handle_ttl_seconds + QUEUE_MARGIN_S
                 <= self.kv_transfer.decode_ttl_seconds
+            ),
+        ),
+        Rule(
+            cel=(
+                "!has(self.fabric) || !has(self.fabric.hugepages) || self.fabric.hugepages == '' || "
+                "(has(self.prefill) && has(self.prefill.resources) && "
+                "(has(self.prefill.resources.cpu) || has(self.prefill.resources.memory)) && "
+                "has(self.decode) && has(self.decode.resources) && "
+                "(has(self.decode.resources.cpu) || has(self.decode.resources.memory)))"
+            ),
+            message=(
+                "spec.fabric.hugepages needs cpu or memory in spec.prefill.resources and "
+                "spec.decode.resources: Kubernetes refuses huge pages alone"
+            ),
+            check=lambda self: (
+                not self.fabric.hugepages
+                or all(
+                    role.resources.cpu or role.resources.memory
+                    for role in (self.prefill, self.decode)
+                )
             ),
         ),
     )
