@@ -1,0 +1,1 @@
+"""The command line over operator and router. Nothing imports it."""

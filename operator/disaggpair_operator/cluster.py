@@ -20,19 +20,19 @@ class ClusterError(Exception):
     """
 
 
-class Rejected(ClusterError):  # noqa: N818 - named for what happened, as the others
+class Rejected(ClusterError):
     """The API server refuses the object itself."""
 
 
-class Forbidden(ClusterError):  # noqa: N818
+class Forbidden(ClusterError):
     """The operator's account may not do this."""
 
 
-class Conflict(ClusterError):  # noqa: N818
+class Conflict(ClusterError):
     """The object changed in between, or a precondition did not hold."""
 
 
-class Unavailable(ClusterError):  # noqa: N818
+class Unavailable(ClusterError):
     """The API server did not answer or asked to come back later."""
 
 

@@ -76,6 +76,10 @@ class Plan:
     """Hash of what both roles share."""
     objects: tuple[Object, ...]
     """Full objects for server-side apply, in the order of application."""
+    endpoint: str = ""
+    """Base URL of the pair's API inside the cluster."""
+    risk: str = ""
+    """What is unsafe about the engine's release; empty when nothing is."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,9 @@ REVISION_LABEL: Final = f"{GROUP}/revision"
 CONFIG_HASH_ANNOTATION: Final = f"{GROUP}/config-hash"
 """On the router's pod template: a changed configuration replaces the pod."""
 
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+INSTANCE_TYPE_LABEL: Final = "node.kubernetes.io/instance-type"
+
 FIELD_MANAGER: Final = "disaggpair-operator"
 MANAGED_BY: Final = "disaggpair-operator"
 

@@ -1,0 +1,1 @@
+"""The DisaggPair API: models, rules, the CRD made from them, and parsing."""

@@ -1,8 +1,9 @@
 """Which engine arguments and variables the operator owns, in every spelling. Pure.
 
-vLLM's parser takes `--kv-transfer-config`, `--kv_transfer_config`, `--flag=value` and dotted keys
-such as `--kv-transfer-config.kv_role` (vLLM 0.32). `--config` reads all of them from a file. The
-patterns are valid both for Python and for the API server's RE2.
+vLLM's parser takes `--kv-transfer-config`, `--kv_transfer_config`, `--flag=value`, dotted keys
+such as `--kv-transfer-config.kv_role` (vLLM 0.32) and, being argparse, every beginning of a flag
+that no other flag shares. `--config` reads all of them from a file. The patterns are valid both
+for Python and for the API server's RE2.
 """
 
 import re
@@ -11,6 +12,7 @@ from typing import Final
 
 OWNED_FLAGS: Final = (
     "config",
+    "kv-transfer-config",
     "block-size",
     "host",
     "port",
@@ -26,10 +28,25 @@ OWNED_FLAGS: Final = (
     "shutdown-timeout",
 )
 _SHORT_FLAGS: Final = ("tp", "dp", "pp")
-# argparse completes `--kv-transfer`, and no other flag of vLLM begins with `--kv-t`.
-_LONG = "|".join([r"kv[-_]t[-_a-z]*", *(flag.replace("-", "[-_]") for flag in OWNED_FLAGS)])
 
-OWNED_ARGUMENT: Final = rf"^\s*(--({_LONG})|--?({'|'.join(_SHORT_FLAGS)}))([.=\s].*)?$"
+
+def _beginnings(flag: str) -> str:
+    """Pattern for every beginning of `flag` of one letter or more.
+
+    A beginning that several flags share is an error at the engine's start, so no argument that
+    works is refused with it.
+    """
+    pattern = ""
+    for letter in reversed(flag[1:]):
+        pattern = f"({'[-_]' if letter == '-' else letter}{pattern})?"
+    return flag[0] + pattern
+
+
+_LONG = "|".join(map(_beginnings, OWNED_FLAGS))
+_SHORT = "|".join(map(_beginnings, _SHORT_FLAGS))
+
+# Go's \s is ASCII and Python's is not; the class keeps both engines of one mind.
+OWNED_ARGUMENT: Final = rf"^[ \t\n\f\r]*-(-({_LONG}|{_SHORT})|{_SHORT})([.= \t\n\f\r]|$)"
 OWNED_VARIABLE: Final = r"^(VLLM_NIXL_.*|FI_PROVIDER|POD_IP|VLLM_HOST_IP|VLLM_CONFIG_ROOT)$"
 
 OWNED_ARGUMENT_CEL: Final = f"a.matches(r'{OWNED_ARGUMENT}')"

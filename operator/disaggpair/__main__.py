@@ -1,0 +1,7 @@
+"""`python -m disaggpair`."""
+
+import sys
+
+from disaggpair.cli import main
+
+sys.exit(main())

@@ -1,0 +1,95 @@
+"""Carry out a plan: Plan and Observed in, Applied out. Writes only.
+
+Every object is written by server-side apply. That changes nothing where the object already is as
+planned, and puts back what somebody else edited. One object's failure does not stop the others;
+but nothing is pruned after one, since what the plan drops may be what still serves in the place of
+the object that failed.
+"""
+
+from typing import Final, Literal
+
+from disaggpair_operator.cluster import (
+    Cluster,
+    ClusterError,
+    Conflict,
+    Forbidden,
+    Rejected,
+    Unavailable,
+)
+from disaggpair_operator.model import Applied, Failure, Object, Observed, Plan, Ref
+from disaggpair_operator.ownership import is_controlled_by, ref_of
+
+Reason = Literal["NotOurs", "Invalid", "Forbidden", "Conflict", "Unavailable"]
+
+_REASONS: Final[dict[type[ClusterError], Reason]] = {
+    Rejected: "Invalid",
+    Forbidden: "Forbidden",
+    Conflict: "Conflict",
+    Unavailable: "Unavailable",
+}
+
+
+class _NotOurs(Exception):  # noqa: N818 - named for what is so
+    """An object of a planned name belongs to somebody else."""
+
+
+async def apply(cluster: Cluster, plan: Plan, observed: Observed) -> Applied:
+    """Make the cluster hold what the plan says. Never raises a ClusterError: they are collected.
+
+    Nothing is written while the owner is being deleted: what is left is the garbage collector's,
+    and an object created now could outlive it.
+    """
+    if observed.owner.deleting:
+        return Applied()
+    present = {ref_of(child): child for child in observed.children}
+    changed: list[Ref] = []
+    failures: list[Failure] = []
+    for obj in plan.objects:
+        ref = ref_of(obj)
+        try:
+            if await _apply_one(cluster, obj, present.get(ref), observed.owner.uid):
+                changed.append(ref)
+        except (ClusterError, _NotOurs) as error:
+            failures.append(_failure(ref, error))
+    if failures:
+        return Applied(changed=tuple(changed), failures=tuple(failures))
+    planned = {ref_of(obj) for obj in plan.objects}
+    pruned: list[Ref] = []
+    for ref, child in present.items():
+        if ref in planned or "deletionTimestamp" in child["metadata"]:
+            continue
+        try:
+            await cluster.delete(ref, child["metadata"]["uid"])
+            pruned.append(ref)
+        except ClusterError as error:
+            failures.append(_failure(ref, error))
+    return Applied(tuple(changed), tuple(pruned), tuple(failures))
+
+
+async def _apply_one(cluster: Cluster, obj: Object, child: Object | None, owner_uid: str) -> bool:
+    """Write one object and say whether that changed anything.
+
+    `child` is None for an object that was not observed as ours. It may exist all the same: as
+    somebody else's, or as ours without the pair's label, which applying puts back.
+    """
+    if child is None:
+        child = await cluster.get(ref_of(obj))
+        if child is not None and not is_controlled_by(child, owner_uid):
+            raise _NotOurs
+    if child is not None:
+        # The UID makes the API server answer 409 when another object took the name meanwhile.
+        obj = {**obj, "metadata": {**obj["metadata"], "uid": child["metadata"]["uid"]}}
+    result = await cluster.apply(obj)
+    before = child["metadata"]["resourceVersion"] if child is not None else None
+    return bool(result["metadata"]["resourceVersion"] != before)
+
+
+def _failure(ref: Ref, error: ClusterError | _NotOurs) -> Failure:
+    if isinstance(error, _NotOurs):
+        return Failure(
+            ref,
+            "NotOurs",
+            f"{ref} exists and is not controlled by this pair; "
+            "it is left alone: delete or rename it, or give the pair another name",
+        )
+    return Failure(ref, _REASONS[type(error)], str(error))

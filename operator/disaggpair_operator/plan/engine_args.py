@@ -1,0 +1,101 @@
+"""The command line and the environment of one engine: the only place that renders them."""
+
+from typing import Any
+
+from disaggpair_connector import contract
+from disaggpair_operator.api.v1alpha1 import EnvVar, Role, Spec
+from disaggpair_operator.model import Bind
+from disaggpair_operator.plan.kv_transfer import RoleName, as_argument, kv_transfer_config
+from disaggpair_operator.plan.releases import Release
+
+HTTP_PORT = 8000
+SIDE_CHANNEL_PORT = 5600
+MODEL_CACHE_PATH = "/var/cache/huggingface"
+
+
+def role_spec(spec: Spec, role: RoleName) -> Role:
+    """The part of the spec that belongs to one role."""
+    return spec.prefill if role == "prefill" else spec.decode
+
+
+def shared_arguments(spec: Spec) -> list[str]:
+    """Arguments that are the same on both roles, by construction."""
+    args = [spec.model.name, "--served-model-name", spec.model.served_name or spec.model.name]
+    if spec.model.revision:
+        args += ["--revision", spec.model.revision]
+    args += ["--block-size", str(spec.kv_transfer.block_size)]
+    return [*args, *spec.engine.args]
+
+
+def engine_arguments(spec: Spec, release: Release, role: RoleName, bind: Bind) -> list[str]:
+    """Arguments after `vllm serve` for one role.
+
+    With bind PodIP the engine listens on the pod's address alone; else on all interfaces, which is
+    vLLM's default.
+    """
+    part = role_spec(spec, role)
+    return [
+        *shared_arguments(spec),
+        *(["--host", "$(POD_IP)"] if bind == "PodIP" else []),
+        "--port",
+        str(HTTP_PORT),
+        "--tensor-parallel-size",
+        str(part.tensor_parallel_size),
+        "--enable-prefix-caching" if part.prefix_caching else "--no-enable-prefix-caching",
+        "--shutdown-timeout",
+        str(spec.rollout.drain_seconds),
+        "--kv-transfer-config",
+        as_argument(kv_transfer_config(spec, release, role)),
+        *part.args,
+    ]
+
+
+def engine_environment(spec: Spec, role: RoleName) -> list[dict[str, Any]]:
+    """Environment of one role; the user's variables come last and cannot replace ours."""
+    pod_ip = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
+    env: list[dict[str, Any]] = [
+        {"name": "POD_IP", "valueFrom": pod_ip},
+        {"name": "VLLM_HOST_IP", "valueFrom": pod_ip},
+        # The default is localhost, which peers on another host cannot reach.
+        {"name": contract.SIDE_CHANNEL_HOST_ENV, "valueFrom": pod_ip},
+        {"name": contract.SIDE_CHANNEL_PORT_ENV, "value": str(SIDE_CHANNEL_PORT)},
+    ]
+    if spec.model.cache:
+        env.append({"name": "HF_HOME", "value": MODEL_CACHE_PATH})
+    if spec.model.token_secret_ref:
+        ref = spec.model.token_secret_ref
+        env.append(
+            {
+                "name": "HF_TOKEN",
+                "valueFrom": {"secretKeyRef": {"name": ref.name, "key": ref.key}},
+            }
+        )
+    env += _fabric_environment(spec)
+    taken = {entry["name"] for entry in env}
+    users = {entry.name: entry for entry in [*spec.engine.env, *role_spec(spec, role).env]}
+    return [*env, *(_env_var(entry) for name, entry in users.items() if name not in taken)]
+
+
+def _fabric_environment(spec: Spec) -> list[dict[str, Any]]:
+    if spec.fabric.type != "EFA":
+        return []
+    env = [
+        # Without it libfabric falls back to TCP without a message.
+        {"name": "FI_PROVIDER", "value": "efa"},
+        {"name": "FI_EFA_USE_DEVICE_RDMA", "value": "1"},
+        # Its shared-memory path was reported to corrupt GPU buffers under load.
+        {"name": "FI_EFA_ENABLE_SHM_TRANSFER", "value": "0"},
+    ]
+    if spec.fabric.hugepages:
+        env.append({"name": "FI_EFA_USE_HUGE_PAGE", "value": "1"})
+    return env
+
+
+def _env_var(entry: EnvVar) -> dict[str, Any]:
+    if entry.secret_key_ref is None:
+        return {"name": entry.name, "value": entry.value}
+    ref = entry.secret_key_ref
+    return {
+        "name": entry.name,
+        "valueFrom": {"secretKeyRef": {"name": ref.name, "key": ref.key}},
+    }

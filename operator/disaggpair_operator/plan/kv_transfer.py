@@ -1,0 +1,57 @@
+"""The KV-transfer configuration of both roles, from the same values.
+
+Nothing of it can differ between the roles but `kv_role`: vLLM compares neither the flag, nor the
+threshold, nor the TTLs, and a pair in which they differ hangs or misses without a message.
+"""
+
+import json
+from typing import Any, Literal
+
+from disaggpair_connector import contract
+from disaggpair_operator.api.v1alpha1 import Spec
+from disaggpair_operator.plan.releases import Release
+
+RoleName = Literal["prefill", "decode"]
+
+_BACKENDS = {"EFA": ["LIBFABRIC"], "TCP": ["UCX"]}
+
+
+def kv_transfer_config(spec: Spec, release: Release, role: RoleName) -> dict[str, Any]:
+    """The value of `--kv-transfer-config` for one role.
+
+    `engine_id` is left to vLLM, which makes a new one at every start: a pinned id hides a restart
+    from the peer, which then reads stale addresses. `kv_buffer_device` is left to the platform.
+    """
+    config: dict[str, Any] = {"kv_connector": contract.NIXL_CONNECTOR_CLASS}
+    if spec.engine.connector == "DisaggPair":
+        config["kv_connector"] = contract.CONNECTOR_CLASS
+        config["kv_connector_module_path"] = contract.CONNECTOR_MODULE
+    config["kv_role"] = _kv_role(release, role)
+    # `recompute` leaves a P with a cold cache waiting for ever after a declined read (vLLM 0.32).
+    config["kv_load_failure_policy"] = "fail"
+    config["kv_connector_extra_config"] = _extra_config(spec, release)
+    return config
+
+
+def _kv_role(release: Release, role: RoleName) -> str:
+    if not release.split_roles:
+        return contract.LEGACY_ROLE
+    return contract.PREFILL_ROLE if role == "prefill" else contract.DECODE_ROLE
+
+
+def _extra_config(spec: Spec, release: Release) -> dict[str, Any]:
+    kv = spec.kv_transfer
+    extra: dict[str, Any] = {
+        contract.EXTRA_BACKENDS: _BACKENDS[spec.fabric.type],
+        contract.EXTRA_BIDIRECTIONAL: kv.bidirectional,
+        contract.EXTRA_RECOMPUTE_THRESHOLD: kv.recompute_threshold_tokens,
+    }
+    if release.lease_keys:
+        extra[contract.EXTRA_DECODE_TTL] = kv.decode_ttl_seconds
+        extra[contract.EXTRA_PREFILL_LEASE] = kv.prefill_lease_seconds
+    return extra
+
+
+def as_argument(config: dict[str, Any]) -> str:
+    """The configuration as one command-line value, the same text for the same values."""
+    return json.dumps(config, separators=(",", ":"))
