@@ -36,14 +36,16 @@ _MAX_CHILD: Final = 46
 
 
 def shortened(name: str, limit: int) -> str:
-    """`name` itself when it fits into `limit` characters, else a prefix and a digest of it.
+    """`name` itself when it is a DNS label of at most `limit` characters, else one made from it.
 
-    Dots become dashes, because a child's name is also a DNS label; a name that had dots carries
-    the digest too, so that `a.b` and `a-b` do not meet.
+    A DNS label begins with a letter and has no dots. What is made carries a digest of the whole
+    name, so that `a.b` and `a-b` do not meet.
     """
     label = name.replace(".", "-")
-    if len(label) <= limit and label == name:
+    if label == name and len(label) <= limit and label[0].isalpha():
         return label
+    if not label[0].isalpha():
+        label = f"p-{label}"
     digest = hashlib.sha256(name.encode()).hexdigest()[:_HASH_LENGTH]
     head = label[: limit - _HASH_LENGTH - 1].rstrip("-")
     return f"{head}-{digest}"
