@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-OWNED_FLAGS: Final = (
+_ALONE: Final = (
     "config",
     "kv-transfer-config",
     "block-size",
@@ -20,14 +20,20 @@ OWNED_FLAGS: Final = (
     "model",
     "served-model-name",
     "revision",
-    "tensor-parallel-size",
-    "data-parallel-size",
-    "pipeline-parallel-size",
-    "enable-prefix-caching",
-    "no-enable-prefix-caching",
     "shutdown-timeout",
 )
+_PARALLEL: Final = ("tensor", "data", "pipeline")
+_PARALLEL_TAIL: Final = "parallel-size"
+_CACHING: Final = "enable-prefix-caching"
 _SHORT_FLAGS: Final = ("tp", "dp", "pp")
+
+OWNED_FLAGS: Final = (
+    *_ALONE,
+    *(f"{head}-{_PARALLEL_TAIL}" for head in _PARALLEL),
+    _CACHING,
+    f"no-{_CACHING}",
+)
+"""Flags without their dashes that only the operator sets."""
 
 
 def _beginnings(flag: str) -> str:
@@ -42,11 +48,23 @@ def _beginnings(flag: str) -> str:
     return flag[0] + pattern
 
 
-_LONG = "|".join(map(_beginnings, OWNED_FLAGS))
-_SHORT = "|".join(map(_beginnings, _SHORT_FLAGS))
+def _pattern() -> str:
+    """Pattern for every beginning of every owned flag after `--`.
+
+    The flags that end alike share that part: the API server refuses a rule by the product of its
+    pattern's length and the size of the longest list of arguments.
+    """
+    sizes = [f"{head}-" for head in _PARALLEL]
+    shared = rf"({'|'.join(_PARALLEL)})[-_]{_beginnings(_PARALLEL_TAIL)}"
+    caching = rf"(no[-_])?{_beginnings(_CACHING)}"
+    alone = [*_ALONE, *sizes, "no-", *_SHORT_FLAGS]
+    return "|".join([*map(_beginnings, alone), shared, caching])
+
+
+_SHORT: Final = "|".join(map(_beginnings, _SHORT_FLAGS))
 
 # Go's \s is ASCII and Python's is not; the class keeps both engines of one mind.
-OWNED_ARGUMENT: Final = rf"^[ \t\n\f\r]*-(-({_LONG}|{_SHORT})|{_SHORT})([.= \t\n\f\r]|$)"
+OWNED_ARGUMENT: Final = rf"^[ \t\n\f\r]*-(-({_pattern()})|{_SHORT})([.= \t\n\f\r]|$)"
 OWNED_VARIABLE: Final = r"^(VLLM_NIXL_.*|FI_PROVIDER|POD_IP|VLLM_HOST_IP|VLLM_CONFIG_ROOT)$"
 
 OWNED_ARGUMENT_CEL: Final = f"a.matches(r'{OWNED_ARGUMENT}')"

@@ -31,9 +31,12 @@ class Rule:
     field_path: str = ""
     """Path below the part to which the API server attaches the message, such as `.zone`."""
     message_cel: str = ""
-    """Expression for a sentence with the object's values, used instead of `message`."""
+    """Expression for a sentence with the object's values, used instead of `message`.
+
+    The API server takes it only if it can bound its cost: `format` alone for numbers, no `filter`.
+    """
     explain: Callable[[Any], str] | None = None
-    """The sentence of `message_cel` made from the parsed part."""
+    """A sentence with the object's values, made from the parsed part."""
 
     def validation(self) -> dict[str, str]:
         """The rule as an entry of x-kubernetes-validations."""

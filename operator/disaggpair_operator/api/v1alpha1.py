@@ -3,9 +3,9 @@
 Field text comes from the attribute docstrings. Status is a plain record that the operator writes.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from disaggpair_connector.contract import EXPIRY_MARGIN_S
 from disaggpair_operator.api.arguments import (
@@ -14,15 +14,29 @@ from disaggpair_operator.api.arguments import (
     owned_arguments,
     owned_variables,
 )
-from disaggpair_operator.api.rules import Part, Rule
+from disaggpair_operator.api.rules import Part, Rule, given
 from disaggpair_operator.api.versions import VERSION_TAG, version_of_tag
 
-Name = Annotated[str, Field(min_length=1, max_length=253)]
-LabelValue = Annotated[str, Field(min_length=1, max_length=63)]
+Name = Annotated[
+    str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+]
+LabelValue = Annotated[
+    str,
+    Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$"),
+]
 Quantity = Annotated[
     str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$")
 ]
-Argument = Annotated[str, Field(min_length=1, max_length=4096)]
+Argument = Annotated[str, Field(min_length=1, max_length=2048)]
+
+# A value of the command line that cannot be read as a flag.
+_WORD = r"[^-\s]\S*"
+
+HANDLE_TTL_S = 450
+DECODE_TTL_S = 480
+TENSOR_PARALLEL_SIZE = 8
+EFA_DEVICES = 16
+ZONE_LABEL = "topology.kubernetes.io/zone"
 
 QUEUE_MARGIN_S = 30
 """Seconds a turn may wait at P between the router's look-up and the read."""
@@ -33,7 +47,7 @@ class KeyRef(Part):
 
     name: Name
     """Name of the Secret."""
-    key: Name
+    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
     """Key in the Secret."""
 
 
@@ -52,20 +66,34 @@ class EnvVar(Part):
     rules = (
         Rule(
             cel="!(has(self.secretKeyRef) && has(self.value) && self.value != '')",
-            message="env: give either value or secretKeyRef, not both",
+            message="an entry of env has either value or secretKeyRef, not both",
             check=lambda self: self.secret_key_ref is None or not self.value,
         ),
     )
 
 
+def _once_each(env: list[EnvVar]) -> list[EnvVar]:
+    """Refuse a repeated name, as the API server does for a list that is a map."""
+    names = [entry.name for entry in env]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"names {', '.join(repeated)} more than once; each variable is set once")
+    return env
+
+
 Args = Annotated[list[Argument], Field(max_length=64)]
 Env = Annotated[
     list[EnvVar],
+    AfterValidator(_once_each),
     Field(
         max_length=64,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     ),
 ]
+
+
+_RENDERED = "the operator renders it for both roles from spec.model, spec.kvTransfer and the role"
+_SET = "the operator sets it on both roles"
 
 
 def _owned_rules(where: str) -> tuple[Rule, ...]:
@@ -74,29 +102,38 @@ def _owned_rules(where: str) -> tuple[Rule, ...]:
         Rule(
             cel=f"!has(self.args) || self.args.all(a, !({OWNED_ARGUMENT_CEL}))",
             message=(
-                f"{where}.args must not set KV transfer, model, bind address, parallelism or block "
-                "size: the operator renders them for both roles from spec.kvTransfer, spec.model "
-                "and the role"
+                f"{where}.args must not set KV transfer, model, bind address, parallelism, prefix "
+                f"caching or block size: {_RENDERED}"
             ),
             check=lambda self: not owned_arguments(self.args),
+            explain=lambda self: (
+                f"{where}.args must not set {', '.join(owned_arguments(self.args))}: {_RENDERED}"
+            ),
             field_path=".args",
         ),
         Rule(
             cel=f"!has(self.env) || self.env.all(e, !({OWNED_VARIABLE_CEL}))",
             message=(
                 f"{where}.env must not set VLLM_NIXL_*, FI_PROVIDER, POD_IP, VLLM_HOST_IP or "
-                "VLLM_CONFIG_ROOT: the operator sets the KV transfer's variables on both roles"
+                f"VLLM_CONFIG_ROOT: {_SET}"
             ),
-            check=lambda self: not owned_variables([entry.name for entry in self.env]),
+            check=lambda self: not owned_variables(_names(self.env)),
+            explain=lambda self: (
+                f"{where}.env must not set {', '.join(owned_variables(_names(self.env)))}: {_SET}"
+            ),
             field_path=".env",
         ),
     )
 
 
+def _names(env: list[EnvVar]) -> list[str]:
+    return [entry.name for entry in env]
+
+
 class ModelCache(Part):
     """Where model files are kept on a node. Exactly one of the fields."""
 
-    claim: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    claim: Name | None = None
     """Name of a PersistentVolumeClaim."""
     host_path: Annotated[str, Field(min_length=2, max_length=1024, pattern=r"^/[^:]+$")] | None = (
         None
@@ -123,12 +160,12 @@ class ModelCache(Part):
 class Model(Part):
     """The model both roles load."""
 
-    name: Annotated[str, Field(min_length=1, max_length=1024)]
+    name: Annotated[str, Field(min_length=1, max_length=1024, pattern=rf"^{_WORD}$")]
     """Model as vLLM is told: a hub name or a folder in the image or cache. Both roles get the same
     string, because it is part of vLLM's compatibility hash."""
-    served_name: Annotated[str, Field(max_length=253)] = ""
+    served_name: Annotated[str, Field(max_length=253, pattern=rf"^$|^{_WORD}$")] = ""
     """Name clients use in requests. Default: `name`."""
-    revision: Annotated[str, Field(max_length=253)] = ""
+    revision: Annotated[str, Field(max_length=253, pattern=rf"^$|^{_WORD}$")] = ""
     """Revision of the model on its hub. Default: the hub's."""
     cache: ModelCache | None = None
     """Where downloaded files are kept. Default: in the container, lost with it."""
@@ -137,8 +174,10 @@ class Model(Part):
 
 
 class Engine(Part):
-    """The vLLM engine of both roles: one image, because version and connector are in vLLM's
-    compatibility hash."""
+    """The vLLM engine of both roles.
+
+    There is one image, because version and connector are in vLLM's compatibility hash.
+    """
 
     image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^\S+$")]
     """Container image with vLLM, NIXL and, for the DisaggPair connector, our wheel."""
@@ -184,6 +223,17 @@ class Toleration(Part):
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
     """Effect of the taint; empty matches all."""
 
+    rules = (
+        Rule(
+            cel=(
+                f"{given('self.operator', 'Exists')} == 'Equal' ? "
+                f"{given('self.key', '')} != '' : {given('self.value', '')} == ''"
+            ),
+            message="a toleration has a value with operator Equal only, and then a key too",
+            check=lambda self: self.key != "" if self.operator == "Equal" else self.value == "",
+        ),
+    )
+
 
 class Placement(Part):
     """Where the engines run."""
@@ -212,13 +262,22 @@ class Placement(Part):
     rules = (
         Rule(
             cel=(
-                "!has(self.nodeSelector) || "
-                "!('topology.kubernetes.io/zone' in self.nodeSelector) || "
-                "self.nodeSelector['topology.kubernetes.io/zone'] == self.zone"
+                f"!has(self.nodeSelector) || !('{ZONE_LABEL}' in self.nodeSelector) || "
+                f"self.nodeSelector['{ZONE_LABEL}'] == self.zone"
             ),
-            message="spec.placement.nodeSelector names another zone than spec.placement.zone",
-            check=lambda self: (
-                self.node_selector.get("topology.kubernetes.io/zone", self.zone) == self.zone
+            message=(
+                f"spec.placement.nodeSelector must not have another {ZONE_LABEL} than "
+                "spec.placement.zone"
+            ),
+            message_cel=(
+                f"'spec.placement.nodeSelector has {ZONE_LABEL} ' + "
+                f"self.nodeSelector['{ZONE_LABEL}'] + ', but spec.placement.zone is ' + self.zone "
+                "+ '; leave the label out of nodeSelector'"
+            ),
+            check=lambda self: self.node_selector.get(ZONE_LABEL, self.zone) == self.zone,
+            explain=lambda self: (
+                f"spec.placement.nodeSelector has {ZONE_LABEL} {self.node_selector[ZONE_LABEL]}, "
+                f"but spec.placement.zone is {self.zone}; leave the label out of nodeSelector"
             ),
             field_path=".nodeSelector",
         ),
@@ -231,7 +290,7 @@ class Fabric(Part):
     type: Literal["EFA", "TCP"] = "EFA"
     """EFA: libfabric with the efa provider only, NIXL backend LIBFABRIC. TCP: NIXL backend UCX; for
     trials, slow."""
-    devices: Annotated[int, Field(ge=0, le=32)] = 16
+    devices: Annotated[int, Field(ge=0, le=32)] = EFA_DEVICES
     """EFA devices of each engine pod (resource vpc.amazonaws.com/efa); p5en has up to 16, p5e up to
     32. With type TCP none are asked for."""
     hugepages: Annotated[str, Field(max_length=16, pattern=r"^$|^[0-9]+(Mi|Gi)$")] = ""
@@ -243,8 +302,10 @@ class Fabric(Part):
 
     rules = (
         Rule(
-            cel="self.type != 'EFA' || self.devices > 0",
-            message="spec.fabric.devices must be at least 1 with type EFA",
+            cel=(
+                f"{given('self.type', 'EFA')} != 'EFA' || {given('self.devices', EFA_DEVICES)} > 0"
+            ),
+            message="spec.fabric.devices is 0, but must be at least 1 with type EFA",
             check=lambda self: self.type != "EFA" or self.devices > 0,
             field_path=".devices",
         ),
@@ -265,7 +326,9 @@ class KVTransfer(Part):
 
     bidirectional: bool = True
     """P reads the KV of earlier turns back from D."""
-    decode_ttl_seconds: Annotated[int, Field(ge=60, le=86_400, alias="decodeTTLSeconds")] = 480
+    decode_ttl_seconds: Annotated[int, Field(ge=60, le=86_400, alias="decodeTTLSeconds")] = (
+        DECODE_TTL_S
+    )
     """Seconds for which D keeps a finished turn's blocks (decoder_kv_blocks_ttl)."""
     recompute_threshold_tokens: Annotated[int, Field(ge=1, le=1_048_576)] = 64
     """Fewer reusable tokens than this are computed on P and not read (kv_recompute_threshold)."""
@@ -288,7 +351,7 @@ class KVTransfer(Part):
 
 
 class Resources(Part):
-    """CPU and memory of a container, requested and limited alike unless `requests` says less."""
+    """CPU and memory of a container, requested and limited alike."""
 
     cpu: Quantity | None = None
     """CPUs, such as 8 or 500m."""
@@ -301,7 +364,7 @@ class Role(Part):
 
     replicas: Annotated[int, Field(ge=1, le=64)] = 1
     """Engine pods of this role."""
-    tensor_parallel_size: Annotated[int, Field(ge=1, le=64)] = 8
+    tensor_parallel_size: Annotated[int, Field(ge=1, le=64)] = TENSOR_PARALLEL_SIZE
     """GPUs one engine spreads its layers over."""
     gpus: Annotated[int, Field(ge=1, le=64)] | None = None
     """GPUs of each pod (resource nvidia.com/gpu). Default: tensorParallelSize."""
@@ -323,33 +386,45 @@ class Role(Part):
     ] = None
     """Reserved: a patch of the pod template. Not yet supported."""
 
-    gpus_rule: ClassVar[Rule] = Rule(
-        cel=(
-            "!has(self.gpus) || self.gpus >= "
-            "(has(self.tensorParallelSize) ? self.tensorParallelSize : 8)"
+
+def _role_rules(where: str) -> tuple[Rule, ...]:
+    """Rules of a role's part, which is at `where` in the object."""
+    tensor_parallel_size = given("self.tensorParallelSize", TENSOR_PARALLEL_SIZE)
+    return (
+        *_owned_rules(where),
+        Rule(
+            cel=f"!has(self.gpus) || self.gpus >= {tensor_parallel_size}",
+            message=f"{where}.gpus must be at least {where}.tensorParallelSize",
+            message_cel=(
+                f"'{where}.gpus is %d, but must be at least %d, which is "
+                f"{where}.tensorParallelSize'.format([self.gpus, {tensor_parallel_size}])"
+            ),
+            check=lambda self: self.gpus is None or self.gpus >= self.tensor_parallel_size,
+            explain=lambda self: (
+                f"{where}.gpus is {self.gpus}, but must be at least {self.tensor_parallel_size}, "
+                f"which is {where}.tensorParallelSize"
+            ),
+            field_path=".gpus",
         ),
-        message="gpus must be at least tensorParallelSize",
-        check=lambda self: self.gpus is None or self.gpus >= self.tensor_parallel_size,
-        field_path=".gpus",
-    )
-    template_rule: ClassVar[Rule] = Rule(
-        cel="!has(self.podTemplate)",
-        message="podTemplate is not yet supported by this version; remove it",
-        check=lambda self: self.pod_template is None,
-        field_path=".podTemplate",
+        Rule(
+            cel="!has(self.podTemplate)",
+            message=f"{where}.podTemplate is not yet supported by this version; remove it",
+            check=lambda self: self.pod_template is None,
+            field_path=".podTemplate",
+        ),
     )
 
 
 class Prefill(Role):
     """The prefill role P."""
 
-    rules = (*_owned_rules("spec.prefill"), Role.gpus_rule, Role.template_rule)
+    rules = _role_rules("spec.prefill")
 
 
 class Decode(Role):
     """The decode role D."""
 
-    rules = (*_owned_rules("spec.decode"), Role.gpus_rule, Role.template_rule)
+    rules = _role_rules("spec.decode")
 
 
 class Service(Part):
@@ -370,7 +445,9 @@ class Router(Part):
 
     replicas: Annotated[int, Field(ge=1, le=16)] = 1
     """Router pods. Handles live in one router's memory in this version, so it must be 1."""
-    handle_ttl_seconds: Annotated[int, Field(ge=10, le=86_400, alias="handleTTLSeconds")] = 450
+    handle_ttl_seconds: Annotated[int, Field(ge=10, le=86_400, alias="handleTTLSeconds")] = (
+        HANDLE_TTL_S
+    )
     """Seconds for which a handle is offered to P. At most decodeTTLSeconds - 30."""
     fallback: Literal["SingleEngine", "Refuse"] = "SingleEngine"
     """While no prefill engine is ready: D answers alone, or the turn is refused with 503."""
@@ -398,12 +475,16 @@ class Router(Part):
             field_path=".replicas",
         ),
         Rule(
-            cel="!has(self.auth) && !has(self.tenants)",
-            message=(
-                "spec.router.auth and spec.router.tenants are not yet supported by this version; "
-                "remove them"
-            ),
-            check=lambda self: self.auth is None and self.tenants is None,
+            cel="!has(self.auth)",
+            message="spec.router.auth is not yet supported by this version; remove it",
+            check=lambda self: self.auth is None,
+            field_path=".auth",
+        ),
+        Rule(
+            cel="!has(self.tenants)",
+            message="spec.router.tenants is not yet supported by this version; remove it",
+            check=lambda self: self.tenants is None,
+            field_path=".tenants",
         ),
     )
 
@@ -419,11 +500,16 @@ class Rollout(Part):
     rules = (
         Rule(
             cel="!has(self.strategy) || self.strategy == 'Auto'",
-            message="spec.rollout.strategy: only Auto is supported by this version",
+            message="spec.rollout.strategy must be Auto: this version supports no other",
             check=lambda self: self.strategy == "Auto",
             field_path=".strategy",
         ),
     )
+
+
+_HANDLE_TTL = given("self.router.handleTTLSeconds", HANDLE_TTL_S)
+_DECODE_TTL = given("self.kvTransfer.decodeTTLSeconds", DECODE_TTL_S)
+_TTL_REASON = f"a turn may wait at P, and P declines a handle in its last {EXPIRY_MARGIN_S} seconds"
 
 
 class Spec(Part):
@@ -452,25 +538,30 @@ class Spec(Part):
 
     rules = (
         Rule(
-            cel=(
-                "(has(self.router) && has(self.router.handleTTLSeconds) ? "
-                "self.router.handleTTLSeconds : 450) + 30 <= "
-                "(has(self.kvTransfer) && has(self.kvTransfer.decodeTTLSeconds) ? "
-                "self.kvTransfer.decodeTTLSeconds : 480)"
-            ),
+            cel=f"{_HANDLE_TTL} + {QUEUE_MARGIN_S} <= {_DECODE_TTL}",
             message=(
                 "spec.router.handleTTLSeconds must be at most spec.kvTransfer.decodeTTLSeconds - "
-                f"{QUEUE_MARGIN_S}: a turn may wait at P, and P declines a handle in its last "
-                f"{EXPIRY_MARGIN_S} s"
+                f"{QUEUE_MARGIN_S}: {_TTL_REASON}"
+            ),
+            message_cel=(
+                "'spec.router.handleTTLSeconds is %d, but must be at most %d, which is "
+                f"spec.kvTransfer.decodeTTLSeconds - {QUEUE_MARGIN_S}: {_TTL_REASON}'"
+                f".format([{_HANDLE_TTL}, {_DECODE_TTL} - {QUEUE_MARGIN_S}])"
             ),
             check=lambda self: (
                 self.router.handle_ttl_seconds + QUEUE_MARGIN_S
                 <= self.kv_transfer.decode_ttl_seconds
             ),
+            explain=lambda self: (
+                f"spec.router.handleTTLSeconds is {self.router.handle_ttl_seconds}, but must be at "
+                f"most {self.kv_transfer.decode_ttl_seconds - QUEUE_MARGIN_S}, which is "
+                f"spec.kvTransfer.decodeTTLSeconds - {QUEUE_MARGIN_S}: {_TTL_REASON}"
+            ),
+            field_path=".router.handleTTLSeconds",
         ),
         Rule(
             cel=(
-                "!has(self.fabric) || !has(self.fabric.hugepages) || self.fabric.hugepages == '' || "
+                f"{given('self.fabric.hugepages', '')} == '' || "
                 "(has(self.prefill) && has(self.prefill.resources) && "
                 "(has(self.prefill.resources.cpu) || has(self.prefill.resources.memory)) && "
                 "has(self.decode) && has(self.decode.resources) && "
@@ -487,6 +578,7 @@ class Spec(Part):
                     for role in (self.prefill, self.decode)
                 )
             ),
+            field_path=".fabric.hugepages",
         ),
     )
 
@@ -513,6 +605,10 @@ class Condition(Part):
     """Generation of the spec this was said of."""
 
 
+def _summary(role: dict[str, Any]) -> str:
+    return f"{role['ready']}/{role['replicas']}"
+
+
 class RoleStatus(Part):
     """What is known of one role's pods."""
 
@@ -526,6 +622,8 @@ class RoleStatus(Part):
     """Nodes the pods run on."""
     zone: Annotated[str, Field(max_length=63)] = ""
     """Zone of those nodes."""
+    summary: Annotated[str, Field(max_length=32)] = Field(default_factory=_summary)
+    """Pods that answer of pods wanted, such as 1/2. Default: made from `ready` and `replicas`."""
 
 
 class RolesStatus(Part):
@@ -567,8 +665,10 @@ class Status(Part):
 
 
 class DisaggPair(Part):
-    """A prefill role and a decode role of vLLM with bi-directional KV transfer and a multi-turn
-    router in front of them."""
+    """A prefill and a decode role of vLLM with a multi-turn router in front of them.
+
+    Both roles have one KV-transfer configuration; P reads the KV of earlier turns back from D.
+    """
 
     spec: Spec
     """What the user wants."""
