@@ -16,6 +16,7 @@ from disaggpair_operator.api.arguments import (
 )
 from disaggpair_operator.api.rules import Part, Rule, given
 from disaggpair_operator.api.versions import VERSION_TAG, version_of_tag
+from disaggpair_operator.names import ZONE_LABEL
 
 Name = Annotated[
     str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
@@ -36,7 +37,7 @@ HANDLE_TTL_S = 450
 DECODE_TTL_S = 480
 TENSOR_PARALLEL_SIZE = 8
 EFA_DEVICES = 16
-ZONE_LABEL = "topology.kubernetes.io/zone"
+
 
 QUEUE_MARGIN_S = 30
 """Seconds a turn may wait at P between the router's look-up and the read."""

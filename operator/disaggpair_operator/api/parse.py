@@ -1,0 +1,115 @@
+"""A raw object as a DisaggPair, or the faults that keep it from being one. Pure.
+
+The API server refuses the same objects with the CRD's schema and rules. This is for objects that
+got past it (stored under an older CRD) and for previews without a cluster.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from disaggpair_operator import names
+from disaggpair_operator.api.crd import spec_schema
+from disaggpair_operator.api.faults import Fault, faults_of, place
+from disaggpair_operator.api.schema import Node
+from disaggpair_operator.api.v1alpha1 import DisaggPair, Status
+
+__all__ = ["Fault", "parse"]
+
+_NAME: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_MAX_NAME: Final = 253
+
+
+def parse(raw: Mapping[str, Any]) -> DisaggPair | list[Fault]:
+    """Parse a whole object as read from the API server or from a file.
+
+    A status that this version cannot read counts as none: the operator writes a new one, and an
+    old one must not keep a pair from being served. Unknown fields of a status are left out.
+    """
+    faults = _head_faults(raw)
+    if not isinstance(raw.get("spec"), Mapping):
+        return [*faults, Fault("spec", "spec is required and must be a mapping")]
+    stored = _Stored([])
+    spec = stored.value(raw["spec"], _spec_schema(), "spec")
+    faults += stored.nulls
+    try:
+        pair = DisaggPair.model_validate({"spec": spec, "status": _status(raw.get("status"))})
+    except ValidationError as error:
+        known = {fault.path for fault in faults}
+        found = faults_of(error, {"spec": _spec_schema()})
+        return faults + [fault for fault in found if fault.path not in known]
+    return faults or pair
+
+
+@cache
+def _spec_schema() -> Node:
+    return spec_schema()
+
+
+def _status(raw: object) -> Status:
+    try:
+        return Status.model_validate(raw or {}, extra="ignore")
+    except ValidationError:
+        return Status()
+
+
+def _head_faults(raw: Mapping[str, Any]) -> list[Fault]:
+    """Faults of what every object has."""
+    faults = [
+        Fault(field, f"{field} is {raw.get(field, 'missing')}, but must be {wanted}")
+        for field, wanted in (("apiVersion", names.API_VERSION), ("kind", names.KIND))
+        if raw.get(field) != wanted
+    ]
+    metadata = raw.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    if not isinstance(name, str) or not re.fullmatch(_NAME, name) or len(name) > _MAX_NAME:
+        faults.append(
+            Fault(
+                "metadata.name",
+                f"metadata.name is {name or 'missing'}, but must be up to {_MAX_NAME} lower-case "
+                "letters, digits, dashes and dots, with a letter or digit at both ends of each "
+                "part",
+            )
+        )
+    return faults
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Reads a raw value as the API server stores it, and collects the nulls it refuses."""
+
+    nulls: list[Fault]
+
+    def value(self, raw: object, node: Node, path: str) -> object:
+        if isinstance(raw, Mapping):
+            fields = node.get("properties", {})
+            return {
+                name: self.value(value, self._below(node, name), place(path, name))
+                for name, value in raw.items()
+                if not (value is None and self._is_left_out(fields.get(name), place(path, name)))
+            }
+        if isinstance(raw, list):
+            return [
+                self.value(item, node.get("items", {}), f"{path}[{index}]")
+                for index, item in enumerate(raw)
+            ]
+        if isinstance(raw, float) and raw.is_integer() and node.get("type") == "integer":
+            return int(raw)
+        return raw
+
+    @staticmethod
+    def _below(node: Node, name: str) -> Node:
+        below: Node = node.get("properties", {}).get(name) or node.get("additionalProperties", {})
+        return below
+
+    def _is_left_out(self, field: Node | None, path: str) -> bool:
+        """Whether the API server drops a null: only where it then fills in a default."""
+        if field is None:
+            return False
+        if "default" not in field:
+            self.nulls.append(Fault(path, f"{path} is null; give it a value or leave it out"))
+        return True
