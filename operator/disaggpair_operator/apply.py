@@ -16,8 +16,8 @@ from disaggpair_operator.cluster import (
     Rejected,
     Unavailable,
 )
-from disaggpair_operator.model import Applied, Failure, Object, Observed, Plan, Ref
-from disaggpair_operator.ownership import is_controlled_by, ref_of
+from disaggpair_operator.model import Applied, Failure, Object, Observed, Owner, Plan, Ref
+from disaggpair_operator.ownership import is_controlled_by, owner_key, ref_of
 
 Reason = Literal["NotOurs", "Invalid", "Forbidden", "Conflict", "Unavailable"]
 
@@ -29,7 +29,7 @@ _REASONS: Final[dict[type[ClusterError], Reason]] = {
 }
 
 
-class _NotOurs(Exception):  # noqa: N818 - named for what is so
+class _NotOurs(Exception):
     """An object of a planned name belongs to somebody else."""
 
 
@@ -47,7 +47,7 @@ async def apply(cluster: Cluster, plan: Plan, observed: Observed) -> Applied:
     for obj in plan.objects:
         ref = ref_of(obj)
         try:
-            if await _apply_one(cluster, obj, present.get(ref), observed.owner.uid):
+            if await _apply_one(cluster, obj, present.get(ref), observed.owner):
                 changed.append(ref)
         except (ClusterError, _NotOurs) as error:
             failures.append(_failure(ref, error))
@@ -66,15 +66,19 @@ async def apply(cluster: Cluster, plan: Plan, observed: Observed) -> Applied:
     return Applied(tuple(changed), tuple(pruned), tuple(failures))
 
 
-async def _apply_one(cluster: Cluster, obj: Object, child: Object | None, owner_uid: str) -> bool:
+async def _apply_one(cluster: Cluster, obj: Object, child: Object | None, owner: Owner) -> bool:
     """Write one object and say whether that changed anything.
 
     `child` is None for an object that was not observed as ours. It may exist all the same: as
-    somebody else's, or as ours without the pair's label, which applying puts back.
+    somebody else's, as one that an earlier pair of this name left to the garbage collector, or as
+    ours without the pair's label, which applying puts back.
     """
     if child is None:
-        child = await cluster.get(ref_of(obj))
-        if child is not None and not is_controlled_by(child, owner_uid):
+        ref = ref_of(obj)
+        child = await cluster.get(ref)
+        if child is not None and not is_controlled_by(child, owner.uid):
+            if owner_key(child) == (owner.namespace, owner.name):
+                raise Conflict(f"{ref} is of an earlier pair of this name and not yet collected")
             raise _NotOurs
     if child is not None:
         # The UID makes the API server answer 409 when another object took the name meanwhile.

@@ -12,17 +12,17 @@ class OperatorError(Exception):
     """Base of the errors below; its text is a sentence for the person who runs the operator."""
 
 
-class BadSettings(OperatorError):  # noqa: N818 - named for what is wrong, as the others
+class BadSettings(OperatorError):
     """A flag or environment variable has a value that cannot be used."""
 
 
-class NoCredentials(OperatorError):  # noqa: N818
+class NoCredentials(OperatorError):
     """There is nothing to connect to an API server with."""
 
 
-class DefinitionMissing(OperatorError):  # noqa: N818
+class DefinitionMissing(OperatorError):
     """The CustomResourceDefinition of DisaggPair is not installed."""
 
 
-class Incomplete(OperatorError):  # noqa: N818
+class Incomplete(OperatorError):
     """Some objects could not be written; the status says so, and the pair is tried again."""

@@ -37,7 +37,7 @@ class KnownPairs:
     def __init__(self) -> None:
         self._by_label: dict[tuple[str, str], Key] = {}
 
-    def keys(self) -> tuple[Key, ...]:
+    def all(self) -> tuple[Key, ...]:
         """All of them, at this moment."""
         return tuple(self._by_label.values())
 

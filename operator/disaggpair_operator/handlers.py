@@ -1,0 +1,201 @@
+"""The host process: kopf as informer, sign-in keeper and liveness probe; our queue does the work.
+
+The one module that imports kopf. Only `on.event` handlers are registered: unlike kopf's other
+handlers they write neither a finalizer nor annotations, and they hide no event. Each turns an
+event into a key and returns at once. A lost event is made up for by the slow timer.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import kopf
+
+from disaggpair_operator import kinds, kube, names
+from disaggpair_operator.cluster import Cluster, ClusterError, Rejected
+from disaggpair_operator.errors import DefinitionMissing, Incomplete
+from disaggpair_operator.keys import Key, KnownPairs, pair_key
+from disaggpair_operator.metrics import Metrics
+from disaggpair_operator.model import Facts
+from disaggpair_operator.ownership import owner_key
+from disaggpair_operator.queue import WorkQueue
+from disaggpair_operator.reconcile import Reconciler
+from disaggpair_operator.settings import Settings
+
+SETTLE_S: Final = 0.3
+"""Delay after an event of a child or pod: they come in bursts, and one reconcile answers all."""
+
+_log = logging.getLogger(__name__)
+
+
+async def serve(settings: Settings) -> None:
+    """Run the operator until SIGTERM or SIGINT.
+
+    Raises DefinitionMissing, NoCredentials or ClusterError when it cannot begin.
+    """
+    async with kube.connect(settings.kubeconfig) as cluster:
+        await check_definition(cluster, settings.namespaces)
+        known = KnownPairs()
+        facts = Facts(settings.router_image, settings.router_pull_policy, settings.bind)
+        metrics = Metrics(lambda: len(known.all()), lambda: len(queue))
+        queue: WorkQueue[Key] = WorkQueue(
+            metrics.measured(Reconciler(cluster, facts, _now).reconcile),
+            on_failure=log_failure,
+            workers=settings.workers,
+        )
+        with ExitStack() as stack:
+            if settings.metrics_port:
+                stack.callback(metrics.serve(settings.host, settings.metrics_port))
+            await _host(settings, cluster, known, queue)
+
+
+async def check_definition(cluster: Cluster, namespaces: tuple[str, ...]) -> None:
+    """Raise DefinitionMissing with a sentence when the API server does not know our kind.
+
+    kopf would only warn, and then wait for ever.
+    """
+    try:
+        await cluster.list(
+            kinds.PAIR.api_version, kinds.PAIR.kind, namespaces[0] if namespaces else ""
+        )
+    except Rejected as error:
+        raise DefinitionMissing(
+            f"the API server does not know {names.KIND} ({names.API_VERSION}): install the "
+            "CustomResourceDefinition in crds/, or the chart with crds.install=true"
+        ) from error
+
+
+async def _host(
+    settings: Settings, cluster: kube.KubeCluster, known: KnownPairs, queue: WorkQueue[Key]
+) -> None:
+    """Run kopf, the queue and the timer; all end when one of them ends."""
+    stop = asyncio.Event()
+    # They start before kopf, which cancels every task that started after it.
+    tasks = [
+        asyncio.create_task(queue.run(), name="queue"),
+        asyncio.create_task(_resync(known, queue, settings.resync_s), name="resync"),
+    ]
+    for task in tasks:
+        task.add_done_callback(lambda _: stop.set())
+    try:
+        await kopf.operator(
+            registry=build_registry(Events(known, queue), cluster.credentials),
+            settings=kopf_settings(),
+            standalone=True,
+            clusterwide=not settings.namespaces,
+            namespaces=settings.namespaces,
+            liveness_endpoint=settings.health_url,
+            stop_flag=stop,
+        )
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+
+
+async def _resync(known: KnownPairs, queue: WorkQueue[Key], period_s: float) -> None:
+    while True:
+        await asyncio.sleep(period_s)
+        for key in known.all():
+            queue.add(key)
+
+
+class Events:
+    """What an event asks for: a key in the queue."""
+
+    def __init__(self, known: KnownPairs, queue: WorkQueue[Key]) -> None:
+        self._known = known
+        self._queue = queue
+
+    async def on_pair(self, event: Any, **_: Any) -> None:
+        """A pair appeared, changed or went; all are listed when a watch begins."""
+        key = pair_key(event["object"])
+        if event["type"] == "DELETED":
+            self._known.discard(key)
+        else:
+            self._known.add(key)
+        self._queue.add(key)
+
+    async def on_child(self, event: Any, **_: Any) -> None:
+        """An object with the pair label that some pair may own."""
+        self._add(owner_key(event["object"]))
+
+    async def on_pod(self, event: Any, **_: Any) -> None:
+        """A pod with the pair label."""
+        self._add(self._known.find_pod_pair(event["object"]))
+
+    def _add(self, key: Key | None) -> None:
+        if key is not None:
+            self._queue.add(key, SETTLE_S)
+
+
+def build_registry(
+    events: Events, credentials: Callable[[], Awaitable[kube.Credentials]]
+) -> kopf.OperatorRegistry:
+    """Handlers for pairs, their children and their pods, in a registry of their own."""
+    registry = kopf.OperatorRegistry()
+
+    async def log_in(**_: Any) -> kopf.ConnectionInfo:
+        return connection_info(await credentials())
+
+    kopf.on.login(registry=registry)(log_in)
+    kopf.on.event(*_selector(kinds.PAIR), registry=registry)(events.on_pair)
+    kopf.on.event(*_selector(kinds.POD), registry=registry)(events.on_pod)
+    for kind in kinds.CHILDREN:
+        kopf.on.event(*_selector(kind), registry=registry)(events.on_child)
+    return registry
+
+
+def kopf_settings() -> kopf.OperatorSettings:
+    """Use kopf as an informer only: no Events, no scan of the cluster, watches that end."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 10
+    settings.watching.connect_timeout = 10
+    # The server ends a watch first; the client's limit is for a server that does not.
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 310
+    settings.watching.inactivity_timeout = 70
+    for kind in (kinds.POD, *kinds.CHILDREN):
+        settings.watching.label_selectors[_selector(kind)] = names.PAIR_LABEL
+    return settings
+
+
+def connection_info(credentials: kube.Credentials) -> kopf.ConnectionInfo:
+    """The same sign-in in kopf's form."""
+    scheme, _, token = (credentials.authorization or "").partition(" ")
+    return kopf.ConnectionInfo(
+        server=credentials.server,
+        ca_path=credentials.ca_path,
+        insecure=credentials.insecure,
+        scheme=scheme.capitalize() or None,
+        token=token or None,
+        certificate_path=credentials.certificate_path,
+        private_key_path=credentials.private_key_path,
+        trust_env=True,
+    )
+
+
+def log_failure(key: Key, error: Exception, failures: int, delay_s: float) -> None:
+    """One line for an expected failure; the traceback as well for a fault of ours."""
+    extra = {"pair": str(key), "failures": failures, "again_s": round(delay_s, 1)}
+    if isinstance(error, (ClusterError, Incomplete)):
+        _log.warning("failed", extra={**extra, "text": str(error)})
+    else:
+        _log.error("crashed", extra=extra, exc_info=error)
+
+
+def _selector(kind: kinds.Kind) -> tuple[str, str, str]:
+    return kind.group, kind.version, kind.plural
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

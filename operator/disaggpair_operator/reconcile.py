@@ -1,0 +1,119 @@
+"""One look at one pair: read, plan, apply, say how it stands. Called for every kind of event alike.
+
+It keeps nothing between calls, so a restart at any point is harmless. It knows no kopf; when and
+how often it is called is decided by `handlers` and `queue`.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from disaggpair_operator.api.parse import parse
+from disaggpair_operator.api.v1alpha1 import DisaggPair
+from disaggpair_operator.apply import apply
+from disaggpair_operator.cluster import Cluster
+from disaggpair_operator.errors import Incomplete
+from disaggpair_operator.keys import Key
+from disaggpair_operator.model import Applied, Facts, Failure, Object, Observed, Owner, Plan
+from disaggpair_operator.observe import observe
+from disaggpair_operator.ownership import owner_of
+from disaggpair_operator.plan import UnsupportedEngine, desired
+from disaggpair_operator.status import next_status
+
+CONFLICT_S: Final = 1.0
+"""Seconds until the next look after somebody else wrote first."""
+WAITING_S: Final = 15.0
+"""While a pod waits for a node: nodes are not watched."""
+REFUSED_S: Final = 30.0
+"""While an object is refused: neither somebody else's object nor an admission rule is watched."""
+
+_log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """The reconcile of any pair of one cluster."""
+
+    def __init__(self, cluster: Cluster, facts: Facts, now: Callable[[], str]) -> None:
+        """`now` gives the time in RFC 3339, in UTC, to the second."""
+        self._cluster = cluster
+        self._facts = facts
+        self._now = now
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Bring the cluster closer to what the pair asks for, and write its status.
+
+        Returns the seconds until it should be looked at again without an event, or None. Raises
+        ClusterError or Incomplete for what a later attempt may do: the caller backs off. A pair
+        that is gone or on its way out is the garbage collector's: nothing is written for it.
+        """
+        raw = await self._cluster.get(key.ref)
+        if raw is None:
+            return None
+        owner = owner_of(raw)
+        if owner.deleting:
+            return None
+        observed = await observe(self._cluster, owner)
+        pair, plan, faults = self._plan(raw, owner)
+        applied = await apply(self._cluster, plan, observed) if plan else Applied()
+        previous: Mapping[str, Any] = raw.get("status", {})
+        status = next_status(
+            pair=pair,
+            faults=faults,
+            plan=plan,
+            observed=observed,
+            applied=applied,
+            previous=previous,
+            now=self._now(),
+        )
+        _report(key, applied, previous, status)
+        if status != previous:
+            await self._cluster.patch_status(key.ref, status)
+        return _again_s(observed, applied.failures)
+
+    def _plan(
+        self, raw: Object, owner: Owner
+    ) -> tuple[DisaggPair | None, Plan | None, Sequence[str]]:
+        """The parsed pair and its plan, or the faults that keep it from having one."""
+        pair = parse(raw)
+        if not isinstance(pair, DisaggPair):
+            return None, None, [str(fault) for fault in pair]
+        try:
+            return pair, desired(pair, owner, self._facts), ()
+        except UnsupportedEngine as error:
+            return pair, None, (str(error),)
+
+
+def _again_s(observed: Observed, failures: Sequence[Failure]) -> float | None:
+    """Seconds until the next look; raises Incomplete when that is for the back-off to say."""
+    reasons = {failure.reason for failure in failures}
+    if "Conflict" in reasons:
+        return CONFLICT_S
+    if reasons & {"Unavailable", "Forbidden"}:
+        raise Incomplete("; ".join(failure.message for failure in failures))
+    if reasons:
+        return REFUSED_S
+    return WAITING_S if observed.nodes else None
+
+
+def _report(
+    key: Key, applied: Applied, previous: Mapping[str, Any], status: Mapping[str, Any]
+) -> None:
+    """One log line for each thing that changed."""
+    for ref in applied.changed:
+        _log.info("applied", extra={"pair": str(key), "object": str(ref)})
+    for ref in applied.pruned:
+        _log.info("deleted", extra={"pair": str(key), "object": str(ref)})
+    before = {c["type"]: c for c in previous.get("conditions", ())}
+    for condition in status["conditions"]:
+        was = before.get(condition["type"], {})
+        if (was.get("status"), was.get("reason")) != (condition["status"], condition["reason"]):
+            _log.info(
+                "condition",
+                extra={
+                    "pair": str(key),
+                    "condition": condition["type"],
+                    "status": condition["status"],
+                    "reason": condition["reason"],
+                    "text": condition["message"],
+                },
+            )

@@ -1,0 +1,1 @@
+"""Fakes of what the packages talk to, for tests without that other side."""
