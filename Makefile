@@ -1,0 +1,122 @@
+# Everything one can do here. `make help` prints the list.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+export UV_PYTHON_DOWNLOADS := never
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/disaggpair
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+ENGINE ?= cpu
+RUN := .run
+
+# A uv of the user's is taken when there is one; else one is put into the cache.
+UV := $(shell command -v uv 2>/dev/null || echo $(CACHE)/uv-$(UV_VERSION)/bin/uv)
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  %-16s %s\n", $$1, $$2}'
+
+$(CACHE)/uv-$(UV_VERSION)/bin/uv:
+	@command -v $(PYTHON) >/dev/null || { echo "make: python3 (3.11 or later) is missing"; exit 1; }
+	$(PYTHON) -m venv $(CACHE)/uv-$(UV_VERSION)
+	$(CACHE)/uv-$(UV_VERSION)/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+.PHONY: platform
+platform:
+	@test "$$(uname -s)" = Linux || { echo "make: the test bed needs Linux, this is $$(uname -s); 'make test-fast' works here, and the chart and CRD with a cluster of your own"; exit 1; }
+
+.PHONY: install
+install: $(UV) ## the Python environment, locked
+	@$(UV) sync --locked --quiet
+
+# -- use ---------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: platform install ## a DisaggPair on this machine, five turns, a table (ENGINE=sim: simulated engines)
+	@$(BIN)/disaggpair-bed demo --engine $(ENGINE)
+
+.PHONY: cluster-up
+cluster-up: platform install ## a cluster to try things on; prints the KUBECONFIG to set
+	@$(BIN)/disaggpair-bed up --engine $(ENGINE)
+
+.PHONY: cluster-down
+cluster-down: ## end the cluster of cluster-up
+	@$(BIN)/disaggpair-bed down
+
+# -- check -------------------------------------------------------------------------------------
+
+.PHONY: test
+test: check test-fast test-cluster test-e2e coverage ## everything that can run on this machine
+
+.PHONY: test-fast
+test-fast: install ## unit, golden, properties, contract: seconds
+	$(BIN)/coverage run -m pytest -m "not cluster and not engines" tests
+
+.PHONY: test-cluster
+test-cluster: platform install ## a real control plane, process nodes, simulated engines
+	$(BIN)/disaggpair-bed install controlplane
+	$(BIN)/coverage run -m pytest -m "cluster and not engines" tests
+
+.PHONY: test-e2e
+test-e2e: platform install ## real engines on the CPU
+	$(BIN)/disaggpair-bed install all
+	$(BIN)/coverage run -m pytest -m engines tests
+
+.PHONY: coverage
+coverage: ## floors: 90 % over all, 100 % for the pure modules
+	$(BIN)/coverage combine --quiet --keep
+	$(BIN)/coverage report --fail-under=90
+	$(BIN)/coverage report --fail-under=100 --include='$(PURE)'
+
+PURE := operator/disaggpair_operator/plan/*,operator/disaggpair_operator/status/*,operator/disaggpair_router/session.py,operator/disaggpair_router/pick.py,operator/disaggpair_router/kv.py,operator/disaggpair_router/history.py,operator/disaggpair_router/sse.py
+
+.PHONY: check
+check: lint types imports verify ## everything a machine can say without running tests
+
+.PHONY: lint
+lint: install ## style, spelling, YAML
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(BIN)/yamllint --strict .
+
+.PHONY: types
+types: install ## mypy strict
+	$(BIN)/mypy
+
+.PHONY: imports
+imports: install ## who may import whom
+	$(BIN)/lint-imports
+
+# -- generate ----------------------------------------------------------------------------------
+
+.PHONY: fmt
+fmt: install ## format and sort
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format --quiet .
+
+.PHONY: crds
+crds: install ## CRD, the chart's copy, the API page
+	$(BIN)/disaggpair crd --write
+
+.PHONY: golden
+golden: install ## golden files from the plan
+	$(PYTEST) -q --refresh-golden tests/unit/control/test_plan_golden.py
+
+.PHONY: verify
+verify: install ## regenerate in memory and fail on a difference
+	$(BIN)/disaggpair crd --check
+	$(PYTEST) -q tests/unit/control/test_plan_golden.py
+	$(UV) lock --check --quiet
+
+.PHONY: build
+build: install ## both wheels, into dist/
+	$(UV) build --quiet --wheel --out-dir dist --package disaggpair
+	$(UV) build --quiet --wheel --out-dir dist --package disaggpair-connector
+
+.PHONY: clean
+clean: ## what tests and demo left in the tree; caches outside stay
+	rm -rf $(RUN) dist .coverage .coverage.*
