@@ -56,7 +56,7 @@ def install(engine: str, run_dir: Path, steps: Steps) -> dict[str, dict[str, Any
     find_tools(steps.say)
     images = bed_images(run_dir / "demo-images")
     if engine == "cpu":
-        from disaggpair_bed.cpu.image import cpu_images  # noqa: PLC0415 - only where it is used
+        from disaggpair_bed.cpu.image import cpu_images
 
         images |= cpu_images(steps.say)
     return images

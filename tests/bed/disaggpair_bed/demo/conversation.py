@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from openai import OpenAI
+from openai.types.chat import ChatCompletionMessageParam
 
 from disaggpair_bed.demo.counters import PromptTokens
 
@@ -51,7 +52,7 @@ def converse(
         counters: the prefill engine's counters at the moment of the call.
     """
     client = OpenAI(base_url=base_url, api_key="unused", max_retries=0, timeout=300)
-    history: list[dict[str, str]] = [{"role": "system", "content": _TASK * 4}]
+    history: list[ChatCompletionMessageParam] = [{"role": "system", "content": _TASK * 4}]
     done: list[Turn] = []
     before = counters()
     for number in range(1, turns + 1):
@@ -76,7 +77,9 @@ def converse(
     return done
 
 
-def _ask(client: OpenAI, model: str, history: list[dict[str, str]]) -> tuple[str, float, int]:
+def _ask(
+    client: OpenAI, model: str, history: list[ChatCompletionMessageParam]
+) -> tuple[str, float, int]:
     """Answer, seconds to its first piece, and prompt tokens of one streamed turn."""
     start = time.perf_counter()
     first = 0.0
@@ -84,7 +87,7 @@ def _ask(client: OpenAI, model: str, history: list[dict[str, str]]) -> tuple[str
     prompt = 0
     stream = client.chat.completions.create(
         model=model,
-        messages=history,  # type: ignore[arg-type]  # the client's own union of message types
+        messages=history,
         stream=True,
         stream_options={"include_usage": True},
         max_tokens=_ANSWER_TOKENS,
