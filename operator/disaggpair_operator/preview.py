@@ -52,6 +52,13 @@ def _refuse(*sentences: str) -> int:
     return 1
 
 
+class _PlainDumper(yaml.SafeDumper):
+    """Writes a value that occurs twice in full, since people read and apply the output."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
 def preview(text: str, facts: Facts) -> str:
     """The plan of every DisaggPair in a YAML stream, as a YAML stream.
 
@@ -66,7 +73,7 @@ def preview(text: str, facts: Facts) -> str:
     if not pairs:
         raise ValueError(f"no object of kind {names.KIND} in the input")
     objects = [obj for raw in pairs for obj in _planned(raw, facts)]
-    return yaml.safe_dump_all(objects, sort_keys=False, default_flow_style=False, width=100)
+    return yaml.dump_all(objects, Dumper=_PlainDumper, sort_keys=False, width=100)
 
 
 def _planned(raw: dict[str, Any], facts: Facts) -> Iterator[dict[str, Any]]:

@@ -46,15 +46,15 @@ def run(args: argparse.Namespace) -> int:
     """Run the demo; 0 only when KV moved from decode to prefill in every turn after the first."""
     steps = Steps()
     with steps.step("install"):
-        images = install(args.engine, args.run_dir, steps)
+        images = install(args.engine, steps)
     with Cluster(args.run_dir / "demo", DEFAULT_NODES, images, say=steps.say) as cluster:
         return show(cluster, args.engine, args.turns, args.run_dir / "demo.json", steps)
 
 
-def install(engine: str, run_dir: Path, steps: Steps) -> dict[str, dict[str, Any]]:
+def install(engine: str, steps: Steps) -> dict[str, dict[str, Any]]:
     """Whatever is missing of control plane and engines; returns the images of the bed."""
     find_tools(steps.say)
-    images = bed_images(run_dir / "demo-images")
+    images = bed_images()
     if engine == "cpu":
         from disaggpair_bed.cpu.image import cpu_images
 
