@@ -70,7 +70,7 @@ def test_every_added_key_is_taken_exactly_once(additions: list[tuple[str, float]
     for key, due in additions:
         schedule.add(key, due)
     taken = []
-    while (key := schedule.take(100.0)) is not None:
-        taken.append(key)
-        schedule.finish(key)
+    while (next_key := schedule.take(100.0)) is not None:
+        taken.append(next_key)
+        schedule.finish(next_key)
     assert sorted(taken) == sorted({key for key, _ in additions})
