@@ -1,0 +1,110 @@
+"""What the user wants: all parts of it, and the rules between them. Pure."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from disaggpair_connector.contract import EXPIRY_MARGIN_S
+from disaggpair_operator.api.rules import Part, Rule, given
+from disaggpair_operator.api.v1alpha1.engine import Engine, Model
+from disaggpair_operator.api.v1alpha1.placement import Fabric, Placement
+from disaggpair_operator.api.v1alpha1.roles import Decode, Prefill
+from disaggpair_operator.api.v1alpha1.router import HANDLE_TTL_S, Router
+from disaggpair_operator.api.v1alpha1.transfer import DECODE_TTL_S, KVTransfer
+
+QUEUE_MARGIN_S = 30
+"""Seconds a turn may wait at P between the router's look-up and the read."""
+
+
+_HANDLE_TTL = given("self.router.handleTTLSeconds", HANDLE_TTL_S)
+_DECODE_TTL = given("self.kvTransfer.decodeTTLSeconds", DECODE_TTL_S)
+_TTL_REASON = f"a turn may wait at P, and P declines a handle in its last {EXPIRY_MARGIN_S} seconds"
+
+
+class Rollout(Part):
+    """How a change reaches the engines."""
+
+    strategy: Literal["Auto", "Surge", "InPlace"] = "Auto"
+    """Auto replaces pods role by role without extra GPUs. Surge and InPlace are reserved."""
+    drain_seconds: Annotated[int, Field(ge=0, le=3600)] = 60
+    """Seconds an engine gets to finish its requests before it ends."""
+
+    rules = (
+        Rule(
+            cel="!has(self.strategy) || self.strategy == 'Auto'",
+            message="spec.rollout.strategy must be Auto: this version supports no other",
+            check=lambda self: self.strategy == "Auto",
+            field_path=".strategy",
+        ),
+    )
+
+
+class Spec(Part):
+    """What the user wants."""
+
+    model: Model
+    """The model both roles load."""
+    engine: Engine
+    """The vLLM engine of both roles."""
+    placement: Placement
+    """Where the engines run."""
+    fabric: Fabric = Fabric()
+    """The network between P and D."""
+    kv_transfer: KVTransfer = KVTransfer()
+    """One KV-transfer configuration for both roles."""
+    prefill: Prefill = Prefill()
+    """The prefill role P."""
+    decode: Decode = Decode()
+    """The decode role D."""
+    router: Router = Router()
+    """The multi-turn router."""
+    rollout: Rollout = Rollout()
+    """How a change reaches the engines."""
+    suspend: bool = False
+    """Scale engines and router to zero and keep the object."""
+
+    rules = (
+        Rule(
+            cel=f"{_HANDLE_TTL} + {QUEUE_MARGIN_S} <= {_DECODE_TTL}",
+            message=(
+                "spec.router.handleTTLSeconds must be at most spec.kvTransfer.decodeTTLSeconds - "
+                f"{QUEUE_MARGIN_S}: {_TTL_REASON}"
+            ),
+            message_cel=(
+                "'spec.router.handleTTLSeconds is %d, but must be at most %d, which is "
+                f"spec.kvTransfer.decodeTTLSeconds - {QUEUE_MARGIN_S}: {_TTL_REASON}'"
+                f".format([{_HANDLE_TTL}, {_DECODE_TTL} - {QUEUE_MARGIN_S}])"
+            ),
+            check=lambda self: (
+                self.router.handle_ttl_seconds + QUEUE_MARGIN_S
+                <= self.kv_transfer.decode_ttl_seconds
+            ),
+            explain=lambda self: (
+                f"spec.router.handleTTLSeconds is {self.router.handle_ttl_seconds}, but must be at "
+                f"most {self.kv_transfer.decode_ttl_seconds - QUEUE_MARGIN_S}, which is "
+                f"spec.kvTransfer.decodeTTLSeconds - {QUEUE_MARGIN_S}: {_TTL_REASON}"
+            ),
+            field_path=".router.handleTTLSeconds",
+        ),
+        Rule(
+            cel=(
+                f"{given('self.fabric.hugepages', '')} == '' || "
+                "(has(self.prefill) && has(self.prefill.resources) && "
+                "(has(self.prefill.resources.cpu) || has(self.prefill.resources.memory)) && "
+                "has(self.decode) && has(self.decode.resources) && "
+                "(has(self.decode.resources.cpu) || has(self.decode.resources.memory)))"
+            ),
+            message=(
+                "spec.fabric.hugepages needs cpu or memory in spec.prefill.resources and "
+                "spec.decode.resources: Kubernetes refuses huge pages alone"
+            ),
+            check=lambda self: (
+                not self.fabric.hugepages
+                or all(
+                    role.resources.cpu or role.resources.memory
+                    for role in (self.prefill, self.decode)
+                )
+            ),
+            field_path=".fabric.hugepages",
+        ),
+    )
