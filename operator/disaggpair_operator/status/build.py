@@ -191,4 +191,5 @@ def _role_status(seen: Workload, zone: str) -> dict[str, Any]:
         "updated": seen.updated,
         "nodes": seen.nodes,
         "zone": ", ".join(labelled or certain),
+        "summary": f"{seen.ready}/{seen.wanted}",
     }

@@ -81,6 +81,7 @@ def test_the_counts_name_nodes_zone_endpoint_and_selector() -> None:
         "updated": 1,
         "nodes": ["prefill-node"],
         "zone": "us-east-2a",
+        "summary": "1/1",
     }
     assert status["roles"]["router"]["zone"] == ""
     assert status["endpoint"] == "http://chat-router.default.svc:8000/v1"

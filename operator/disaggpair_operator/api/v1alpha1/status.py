@@ -1,6 +1,6 @@
 """What the operator saw: a plain record that it alone writes. Pure."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -26,10 +26,6 @@ class Condition(Part):
     """Generation of the spec this was said of."""
 
 
-def _summary(role: dict[str, Any]) -> str:
-    return f"{role['ready']}/{role['replicas']}"
-
-
 class RoleStatus(Part):
     """What is known of one role's pods."""
 
@@ -43,8 +39,8 @@ class RoleStatus(Part):
     """Nodes the pods run on."""
     zone: Annotated[str, Field(max_length=63)] = ""
     """Zone of those nodes."""
-    summary: Annotated[str, Field(max_length=32)] = Field(default_factory=_summary)
-    """Pods that answer of pods wanted, such as 1/2. Default: made from `ready` and `replicas`."""
+    summary: Annotated[str, Field(max_length=32)] = ""
+    """Pods that answer of pods wanted, such as 1/2: what kubectl's table shows."""
 
 
 class RolesStatus(Part):
