@@ -1,0 +1,44 @@
+"""The image entry of real engines, as the process nodes read it.
+
+A pod's own environment overrides what stands here, as it does with a container image.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from disaggpair_bed.cpu.install import VLLM_RELEASE, Engines
+
+NAME = f"disaggpair/vllm-cpu:v{VLLM_RELEASE}"
+"""The name of the image."""
+
+_CONNECTOR = Path(__file__).resolve().parents[4] / "connector"
+_PLUGINS = Path(__file__).resolve().parent / "engine_plugins"
+
+
+def image(engines: Engines) -> dict[str, Any]:
+    """The image: `path`, `env` and `entrypoint`."""
+    return {
+        "path": [str(engines.programs)],
+        "env": engine_environment(),
+        "entrypoint": ["vllm", "serve"],
+    }
+
+
+def engine_environment() -> dict[str, str]:
+    """What an engine needs beyond its pod's environment."""
+    return {
+        # The connector comes from the tree, so that an edit is in the next start.
+        "PYTHONPATH": f"{_CONNECTOR}:{_PLUGINS}",
+        # Engines of one machine stand for engines of two: no transport but the network's, and
+        # none that needs a /dev/shm or a process namespace in common.
+        "UCX_TLS": "tcp,self",
+        "UCX_NET_DEVICES": "lo",
+        # One thread without a core of its own: bound threads of two engines meet on one core, and
+        # vLLM's own choice keeps two cores for other work that a small machine does not have.
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": "1",
+        # In GiB. Without it an engine asks for nearly all memory of the machine.
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
