@@ -1,0 +1,107 @@
+"""The routes of the engine's HTTP server."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from disaggpair_bed.simengine import control, metrics
+from disaggpair_bed.simengine.apierrors import ApiError
+from disaggpair_bed.simengine.engine import Engine
+from disaggpair_bed.simengine.faults import Faults
+from disaggpair_bed.simengine.generation import Generation
+
+LARGEST_BODY = 256 * 1024 * 1024
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def build(engine: Engine, faults: Faults) -> web.Application:
+    """The application in front of one engine."""
+    app = web.Application(
+        middlewares=[_errors, _authenticate(engine)], client_max_size=LARGEST_BODY
+    )
+    generation = Generation(engine, faults)
+    plain = _Plain(engine, faults)
+    app.router.add_post("/v1/chat/completions", generation.chat)
+    app.router.add_post("/v1/completions", generation.completions)
+    app.router.add_get("/v1/models", plain.models)
+    app.router.add_get("/health", plain.health)
+    app.router.add_get("/ping", plain.health)
+    app.router.add_get("/version", plain.version)
+    app.router.add_get("/load", plain.load)
+    app.router.add_get("/metrics", plain.metrics)
+    if engine.options.control:
+        control.add_routes(app.router, engine, faults)
+    return app
+
+
+class _Plain:
+    """Routes that do not generate."""
+
+    def __init__(self, engine: Engine, faults: Faults) -> None:
+        self._engine = engine
+        self._faults = faults
+
+    async def models(self, _: web.Request) -> web.Response:
+        options = self._engine.options
+        cards = [
+            {
+                "id": name,
+                "object": "model",
+                "created": 0,
+                "owned_by": "vllm",
+                "root": options.model,
+                "parent": None,
+                "max_model_len": options.core.max_model_len,
+            }
+            for name in options.names
+        ]
+        return _json({"object": "list", "data": cards})
+
+    async def health(self, _: web.Request) -> web.Response:
+        bad = bool(self._engine.death) or self._faults.take("unhealthy") is not None
+        return web.Response(status=503 if bad else 200)
+
+    async def version(self, _: web.Request) -> web.Response:
+        return _json({"version": str(self._engine.options.release)})
+
+    async def load(self, _: web.Request) -> web.Response:
+        return _json({"server_load": self._engine.in_flight})
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        options = self._engine.options
+        text = metrics.render(self._engine.core, options.names[0], options.release)
+        return web.Response(text=text, headers={"Content-Type": metrics.CONTENT_TYPE})
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Errors of the API as JSON; those of the router in the shape of vLLM's framework."""
+    try:
+        return await handler(request)
+    except ApiError as error:
+        return error.response()
+    except web.HTTPException as error:
+        if error.status >= 400:
+            return _json({"detail": error.reason}, status=error.status)
+        raise
+
+
+def _authenticate(engine: Engine) -> Any:
+    """Check the bearer key of /v1 routes when keys are set."""
+    accepted = {f"Bearer {key}" for key in engine.options.api_keys}
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        guarded = bool(accepted) and request.path.startswith("/v1")
+        if guarded and request.headers.get("Authorization") not in accepted:
+            return _json({"error": "Unauthorized"}, status=401)
+        return await handler(request)
+
+    return check
+
+
+def _json(body: object, *, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")

@@ -1,0 +1,81 @@
+"""The /sim endpoints of an engine that was started with --sim-control.
+
+| request               | effect                                                                |
+|-----------------------|-----------------------------------------------------------------------|
+| GET /sim/oracle       | handles by state, live handles, violations                            |
+| GET /sim/state        | engine id, blocks, leases, requests in each state                     |
+| GET /sim/fault        | faults that are switched on, and the kinds there are                  |
+| POST /sim/fault       | switch one on: {"kind": ..., "count": ..., ...}                       |
+| DELETE /sim/fault     | switch all off                                                        |
+| POST /sim/crash       | the engine core dies                                                  |
+| POST /sim/reset_cache | forget the prefix cache                                               |
+"""
+
+import orjson
+from aiohttp import web
+
+from disaggpair_bed.simengine.engine import Engine
+from disaggpair_bed.simengine.faults import KINDS, FaultError, Faults
+
+
+def add_routes(router: web.UrlDispatcher, engine: Engine, faults: Faults) -> None:
+    """Mount the endpoints."""
+    control = _Control(engine, faults)
+    router.add_get("/sim/oracle", control.oracle)
+    router.add_get("/sim/state", control.state)
+    router.add_get("/sim/fault", control.list_faults)
+    router.add_post("/sim/fault", control.add_fault)
+    router.add_delete("/sim/fault", control.clear_faults)
+    router.add_post("/sim/crash", control.crash)
+    router.add_post("/sim/reset_cache", control.reset_cache)
+
+
+class _Control:
+    def __init__(self, engine: Engine, faults: Faults) -> None:
+        self._engine = engine
+        self._faults = faults
+
+    async def oracle(self, _: web.Request) -> web.Response:
+        return _json(self._engine.oracle.report())
+
+    async def state(self, _: web.Request) -> web.Response:
+        core = self._engine.core
+        return _json(
+            {
+                "engine_id": self._engine.engine_id,
+                "blocks": core.pool.num_blocks,
+                "free_blocks": core.pool.free_blocks,
+                "leases": len(core.leases),
+                "running": core.running,
+                "waiting": core.waiting,
+                "in_flight": self._engine.in_flight,
+            }
+        )
+
+    async def list_faults(self, _: web.Request) -> web.Response:
+        return _json({"active": self._faults.active(), "kinds": KINDS})
+
+    async def add_fault(self, request: web.Request) -> web.Response:
+        try:
+            settings = orjson.loads(await request.read())
+            kind = settings.pop("kind")
+            self._faults.add(kind, **settings)
+        except (FaultError, ValueError, KeyError, AttributeError, TypeError) as error:
+            return _json({"error": f"no such fault: {error}"}, status=400)
+        return _json({"active": self._faults.active()})
+
+    async def clear_faults(self, _: web.Request) -> web.Response:
+        self._faults.clear()
+        return _json({"active": []})
+
+    async def crash(self, _: web.Request) -> web.Response:
+        self._engine.crash("asked to by /sim/crash")
+        return _json({})
+
+    async def reset_cache(self, _: web.Request) -> web.Response:
+        self._engine.core.pool.reset_prefix_cache()
+        return _json({})
+
+
+def _json(body: object, *, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")

@@ -1,0 +1,241 @@
+"""Drives one core on the event loop: steps while there is work, sleeps otherwise."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
+
+from disaggpair_bed.simengine import decisions, wire
+from disaggpair_bed.simengine.core import EngineCore
+from disaggpair_bed.simengine.decisions import EngineCrash
+from disaggpair_bed.simengine.handle import HandleMaker
+from disaggpair_bed.simengine.job import Heartbeat, NotifyJob, ReadJob, Request, Step
+from disaggpair_bed.simengine.kv import BYTES_PER_POSITION
+from disaggpair_bed.simengine.options import EngineOptions
+from disaggpair_bed.simengine.oracle import Oracle
+from disaggpair_bed.simengine.peers import Peers, TransferFailure
+from disaggpair_bed.simengine.sequence import Delta, Detokenizer
+from disaggpair_bed.simengine.sidechannel import SideChannel
+
+T = TypeVar("T")
+Deliver = Callable[[Delta | None], None]
+"""Takes the deltas of one request; None when the core died."""
+
+
+class EngineDeadError(Exception):
+    """The core has died; nothing is answered any more."""
+
+
+class Engine:
+    """An engine without its HTTP server."""
+
+    def __init__(self, options: EngineOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self.options = options
+        self.oracle = Oracle(enabled=options.control)
+        self.died = asyncio.Event()
+        self.death = ""
+        """Why the core died; empty while it lives."""
+        pinned = options.transfer.engine_id if options.transfer else None
+        self.engine_id = pinned or str(uuid.uuid4())
+        self._handles = HandleMaker(
+            options.release,
+            self.engine_id,
+            options.side_channel_host,
+            options.side_channel_port,
+            options.tp_size,
+        )
+        self.core = EngineCore(options.core, options.answers, self._handles, self.oracle)
+        self._clock = clock
+        self._settings = options.core.transfer or decisions.TransferSettings()
+        compatibility = wire.compatibility(options.release, options.model)
+        self._channel = SideChannel(
+            self.core, self.engine_id, compatibility, clock=clock, changed=self._wake_up
+        )
+        self._peers = Peers(compatibility, options.core.block_size, clock)
+        self._wake = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._streams: dict[str, tuple[Detokenizer, Deliver]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Open the side channel and begin to step."""
+        if self.options.core.transfer is not None:
+            self._handles.port = await self._channel.start(
+                self.options.side_channel_host, self.options.side_channel_port
+            )
+        self._spawn(self._run())
+
+    async def stop(self) -> None:
+        """Stop stepping; what is in flight ends as if the core had died."""
+        self._die("stopped")
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._channel.stop()
+        await self._peers.close()
+
+    async def idle(self, timeout_s: float) -> None:
+        """Wait until no request runs and no blocks are pinned, at most so long."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (self._streams or len(self.core.leases)) and not self.death:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def submit(self, request: Request, detokenizer: Detokenizer, deliver: Deliver) -> None:
+        """Queue a request.
+
+        Raises:
+            EngineDeadError: the core is dead.
+        """
+        if self.death:
+            raise EngineDeadError(self.death)
+        self._streams[request.id] = (detokenizer, deliver)
+        self.core.add(request)
+        self._wake_up()
+
+    def abort(self, request_id: str) -> None:
+        """The client of a request has gone; nothing happens when the request is over."""
+        if self._streams.pop(request_id, None) is not None and not self.death:
+            self._guarded(lambda: self.core.abort(request_id, self._clock()))
+            self._wake_up()
+
+    def refuse(self, params: dict[str, Any] | None) -> None:
+        """The API refused a request with these parameters."""
+        if not self.death:
+            self._guarded(lambda: self.core.refuse(params))
+            self._wake_up()
+
+    def crash(self, reason: str) -> None:
+        """Let the core die."""
+        self._die(reason)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have not ended."""
+        return len(self._streams)
+
+    # The loop.
+
+    async def _run(self) -> None:
+        while not self.death:
+            self._wake.clear()
+            step = self._guarded(lambda: self.core.step(self._clock()))
+            if step is None:
+                return
+            self._dispatch(step)
+            costs = self.options.costs
+            await asyncio.sleep(costs.step_s(step.prefill_tokens, step.decode_tokens))
+            self._deliver(step)
+            self._changed.set()
+            if not (step.computed or step.outputs or step.notifies):
+                await self._sleep()
+
+    async def _sleep(self) -> None:
+        """Until something arrives or a deadline comes."""
+        deadline = self.core.next_deadline()
+        timer = None
+        if deadline is not None:
+            delay = max(deadline - self._clock(), 0.001)
+            timer = asyncio.get_running_loop().call_later(delay, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _wake_up(self) -> None:
+        self._wake.set()
+
+    def _dispatch(self, step: Step) -> None:
+        for read in step.reads:
+            self._spawn(self._read(read))
+        for notify in step.notifies:
+            self._spawn(self._notify(notify))
+        for heartbeat in step.heartbeats:
+            self._spawn(self._beat(heartbeat))
+
+    def _deliver(self, step: Step) -> None:
+        for output in step.outputs:
+            stream = self._streams.get(output.request_id)
+            if stream is None:
+                continue
+            detokenizer, deliver = stream
+            delta = detokenizer.feed(output)
+            deliver(delta)
+            if delta.finish_reason is not None:
+                del self._streams[output.request_id]
+                if output.ending is None:
+                    self._guarded(partial(self.core.abort, output.request_id, self._clock()))
+
+    def _guarded(self, action: Callable[[], T]) -> T | None:
+        """Let the engine die when the core does."""
+        try:
+            return action()
+        except EngineCrash as crash:
+            self._die(str(crash))
+            return None
+
+    def _die(self, reason: str) -> None:
+        if self.death:
+            return
+        self.death = reason
+        for _, deliver in self._streams.values():
+            deliver(None)
+        self._streams.clear()
+        self._wake_up()
+        self.died.set()
+
+    # The network.
+
+    async def _read(self, job: ReadJob) -> None:
+        data = None
+        try:
+            data = await self._fetch(job)
+        except TransferFailure:
+            self.core.stats.failed_transfers += 1
+        except EngineCrash as crash:
+            self._die(str(crash))
+            return
+        self._guarded(lambda: self.core.read_finished(job.request_id, data, self._clock()))
+        self._wake_up()
+
+    async def _fetch(self, job: ReadJob) -> bytes | None:
+        connection = await self._peers.connect(job.peer)
+        if (
+            self._settings.bidirectional
+            and self.options.release.declines_expired
+            and decisions.is_expired(job.expiry, connection.clock_offset, self._clock())
+        ):
+            self.core.stats.expired_requests += 1
+            if self.options.release.decline_counts_as_failure:
+                self.core.stats.failed_transfers += 1
+            return None
+        blocks = decisions.paired_blocks(job.local_blocks, job.remote_block_ids)
+        size = len(blocks) * self.options.core.block_size * BYTES_PER_POSITION
+        await asyncio.sleep(self.options.costs.transfer_s(len(blocks), size))
+        return await connection.read(job.remote_request_id, blocks)
+
+    async def _notify(self, job: NotifyJob) -> None:
+        try:
+            connection = await self._peers.connect(job.peer)
+            connection.send({"op": "notify", "request_id": job.remote_request_id})
+        except TransferFailure:
+            self.core.stats.failed_notifications += 1
+
+    async def _beat(self, beat: Heartbeat) -> None:
+        try:
+            connection = await self._peers.connect(beat.peer)
+            connection.send({"op": "heartbeat", "request_ids": list(beat.request_ids)})
+        except TransferFailure:
+            return
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

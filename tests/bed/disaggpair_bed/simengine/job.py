@@ -1,0 +1,119 @@
+"""Values that pass between the core and what drives it."""
+
+from array import array
+from dataclasses import dataclass, field
+from typing import Any
+
+from disaggpair_bed.simengine.decisions import Ending
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The part of a request that decides where its answer ends."""
+
+    max_tokens: int
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop_token_ids: frozenset[int] = frozenset()
+
+
+@dataclass
+class Request:
+    """One sequence in the engine core."""
+
+    id: str
+    prompt_tokens: int
+    tokens: "array[int]"
+    """The prompt, then what was sampled."""
+    sampling: Sampling
+    params: dict[str, Any] | None = None
+    salt: str = ""
+    reads_prefix_cache: bool = True
+    """False: prompt logprobs are wanted, so everything is computed."""
+
+    blocks: list[int] = field(default_factory=list)
+    hashes: list[bytes] = field(default_factory=list)
+    filed: int = 0
+    """Full blocks that were offered to the prefix cache."""
+    computed: int = 0
+    """Positions whose KV is, or is promised to be, in `blocks`."""
+    local_hit: int = 0
+    external: int = 0
+    """Prompt tokens that were promised by the connector at the first admission."""
+    cached: int = 0
+    """Prompt tokens that were not to be computed, at the first admission."""
+    preempted: bool = False
+    answer_length: int | None = None
+
+    @property
+    def sampled(self) -> int:
+        """Tokens sampled so far."""
+        return len(self.tokens) - self.prompt_tokens
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Where the owner of some blocks listens."""
+
+    engine_id: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class ReadJob:
+    """Blocks to fetch from a peer for a parked request."""
+
+    request_id: str
+    peer: Peer
+    remote_request_id: str
+    local_blocks: tuple[int, ...]
+    remote_block_ids: Any
+    expiry: Any
+
+
+@dataclass(frozen=True)
+class NotifyJob:
+    """Tell a peer that its blocks may be freed, without a read."""
+
+    request_id: str
+    peer: Peer
+    remote_request_id: str
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """Renew a peer's leases."""
+
+    peer: Peer
+    request_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Output:
+    """One sampled token of a request, or its end, or both."""
+
+    request_id: str
+    token: int | None
+    logprob: float = 0.0
+    ending: Ending | None = None
+    params: dict[str, Any] | None = None
+    cached_tokens: int = 0
+    """Prompt tokens that were not computed here."""
+
+
+@dataclass
+class Step:
+    """What one step of the core did and wants done."""
+
+    outputs: list[Output] = field(default_factory=list)
+    reads: list[ReadJob] = field(default_factory=list)
+    notifies: list[NotifyJob] = field(default_factory=list)
+    heartbeats: list[Heartbeat] = field(default_factory=list)
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+
+    @property
+    def computed(self) -> bool:
+        """Whether the step ran the model."""
+        return self.prefill_tokens > 0 or self.decode_tokens > 0

@@ -1,0 +1,82 @@
+"""The engine's /metrics, with vLLM's names and labels."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from disaggpair_bed.simengine.core import EngineCore
+from disaggpair_bed.simengine.release import Release
+from disaggpair_bed.simengine.stats import Histogram
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def render(core: EngineCore, model_name: str, release: Release) -> str:
+    """The whole page."""
+    page = _Page(f'engine="0",model_name="{model_name}"')
+    stats = core.stats
+    page.gauge("num_requests_running", core.running)
+    page.gauge("num_requests_waiting", core.waiting)
+    page.gauge("kv_cache_usage_perc", core.pool.usage)
+    page.counter(
+        "prompt_tokens", stats.local_compute + stats.local_cache_hit + stats.external_kv_transfer
+    )
+    page.counter("generation_tokens", stats.generation_tokens)
+    page.counter("num_preemptions", stats.preemptions)
+    page.labelled(
+        "prompt_tokens_by_source",
+        "source",
+        {
+            "local_compute": stats.local_compute,
+            "local_cache_hit": stats.local_cache_hit,
+            "external_kv_transfer": stats.external_kv_transfer,
+        },
+    )
+    page.labelled("request_success", "finished_reason", stats.finished)
+    page.counter("external_prefix_cache_queries", stats.external_queries)
+    page.counter("external_prefix_cache_hits", stats.external_hits)
+    if core.settings.transfer is not None:
+        page.counter("nixl_num_failed_transfers", stats.failed_transfers)
+        page.counter("nixl_num_failed_notifications", stats.failed_notifications)
+        page.counter("nixl_num_kv_expired_reqs", stats.expired_requests)
+        if release.counts_late_notifications:
+            page.counter("nixl_num_notifications_after_expiry", stats.late_notifications)
+        page.histogram("nixl_bytes_transferred", stats.bytes_transferred)
+    return page.text()
+
+
+class _Page:
+    """Collects samples in the text format."""
+
+    def __init__(self, labels: str) -> None:
+        self._labels = labels
+        self._lines: list[str] = []
+
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+    def gauge(self, name: str, value: float) -> None:
+        self._family(name, "gauge", [(name, "", value)])
+
+    def counter(self, name: str, value: float) -> None:
+        self._family(name, "counter", [(f"{name}_total", "", value)])
+
+    def labelled(self, name: str, label: str, values: Mapping[str, int]) -> None:
+        samples = [(f"{name}_total", f',{label}="{key}"', value) for key, value in values.items()]
+        self._family(name, "counter", samples)
+
+    def histogram(self, name: str, histogram: Histogram) -> None:
+        self._family(name, "histogram", list(_histogram_samples(name, histogram)))
+
+    def _family(self, name: str, kind: str, samples: Sequence[tuple[str, str, float]]) -> None:
+        suffix = "_total" if kind == "counter" else ""
+        self._lines.append(f"# HELP vllm:{name}{suffix} Simulated.")
+        self._lines.append(f"# TYPE vllm:{name}{suffix} {kind}")
+        for sample, labels, value in samples:
+            self._lines.append(f"vllm:{sample}{{{self._labels}{labels}}} {float(value)}")
+
+
+def _histogram_samples(name: str, histogram: Histogram) -> Iterator[tuple[str, str, float]]:
+    for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
+        yield f"{name}_bucket", f',le="{bound}"', count
+    yield f"{name}_bucket", ',le="+Inf"', histogram.observations
+    yield f"{name}_count", "", histogram.observations
+    yield f"{name}_sum", "", histogram.total

@@ -1,0 +1,119 @@
+"""An engine with its HTTP server: started and stopped in this process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Literal
+
+import orjson
+from aiohttp import web
+
+from disaggpair_bed.simengine import app
+from disaggpair_bed.simengine.engine import Engine
+from disaggpair_bed.simengine.faults import Faults
+from disaggpair_bed.simengine.options import EngineOptions, parse_command_line
+from disaggpair_connector import contract
+
+_ABORT_WAIT_S = 5.0
+
+
+class RunningEngine:
+    """One engine and its server."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        self.options = options
+        self.faults = Faults()
+        self.engine = Engine(options)
+        self._runner = web.AppRunner(
+            app.build(self.engine, self.faults),
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=_ABORT_WAIT_S,
+        )
+        self._site: web.TCPSite | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        """Base URL, such as `http://127.0.0.1:40001`."""
+        host = self.options.host or "127.0.0.1"
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    async def start(self) -> None:
+        """Load, as it were, the model, then listen: until then connections are refused."""
+        await asyncio.sleep(self.options.costs.startup_s)
+        await self.engine.start()
+        await self._runner.setup()
+        self._site = web.TCPSite(self._runner, self.options.host, self.options.port)
+        await self._site.start()
+        self.port = self._runner.addresses[0][1]
+        self._watch = asyncio.create_task(self._close_when_dead())
+
+    async def stop(self, timeout_s: float = 0.0) -> None:
+        """Take no more connections, wait for running requests, abort the rest.
+
+        As in vLLM, blocks that are only pinned count as running requests.
+        """
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._site is not None and not self.engine.died.is_set():
+            await self._site.stop()
+        if timeout_s > 0:
+            await self.engine.idle(timeout_s)
+        await self.engine.stop()
+        await self._runner.cleanup()
+
+    async def _close_when_dead(self) -> None:
+        """A dead core takes the API server with it."""
+        await self.engine.died.wait()
+        if self._site is not None:
+            await self._site.stop()
+
+
+@asynccontextmanager
+async def running_engine(
+    role: Literal["prefill", "decode", "both"] = "both",
+    *flags: str,
+    model: str = "toy",
+    release: str = "0.33.0",
+    control: bool = True,
+    bidirectional: bool = True,
+    extra: dict[str, Any] | None = None,
+    transfer: dict[str, Any] | None = None,
+    **changes: Any,
+) -> AsyncIterator[RunningEngine]:
+    """An engine on free loopback ports.
+
+    `flags` are those of the command line, `extra` goes into `kv_connector_extra_config`,
+    `transfer` into the transfer configuration itself, `changes` replace fields of EngineOptions.
+    The oracle records and /sim exists unless `control` is False.
+    """
+    roles = {
+        "prefill": contract.PREFILL_ROLE,
+        "decode": contract.DECODE_ROLE,
+        "both": contract.LEGACY_ROLE,
+    }
+    config = {
+        "kv_connector": contract.NIXL_CONNECTOR_CLASS,
+        "kv_role": roles[role],
+        "kv_connector_extra_config": {
+            contract.EXTRA_BIDIRECTIONAL: bidirectional,
+            **(extra or {}),
+        },
+        **(transfer or {}),
+    }
+    argv = [model, "--kv-transfer-config", orjson.dumps(config).decode(), *flags]
+    environ = {
+        "SIMENGINE_VERSION": release,
+        contract.SIDE_CHANNEL_HOST_ENV: "127.0.0.1",
+        contract.SIDE_CHANNEL_PORT_ENV: "0",
+    }
+    options = parse_command_line([*argv, "--host", "127.0.0.1", "--port", "0"], environ)
+    engine = RunningEngine(replace(options, control=control, **changes))
+    await engine.start()
+    try:
+        yield engine
+    finally:
+        await engine.stop()
