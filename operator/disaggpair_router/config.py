@@ -4,13 +4,24 @@ The operator's plan renders this model into a ConfigMap, so a field is renamed i
 """
 
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from disaggpair_connector.contract import EXPIRY_MARGIN_S
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
+
+
+def _is_base_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - the property raises for a port that is no number
+    except ValueError:
+        return False
+    plain = not (parts.query or parts.fragment or parts.username)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and plain
 
 
 class _Part(BaseModel):
@@ -25,6 +36,22 @@ class StaticEndpoints(_Part):
     """Base URLs of the prefill engines, such as `http://10.0.0.4:8000`."""
     decode: tuple[str, ...] = Field(min_length=1)
     """Base URLs of the decode engines."""
+
+    @field_validator("prefill", "decode")
+    @classmethod
+    def _are_base_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        for url in urls:
+            if not _is_base_url(url):
+                raise ValueError(f"{url} is not a base URL such as http://10.0.0.4:8000")
+        return urls
+
+    @model_validator(mode="after")
+    def _engines_are_distinct(self) -> Self:
+        urls = [url.rstrip("/") for url in (*self.prefill, *self.decode)]
+        twice = next((url for url in urls if urls.count(url) > 1), None)
+        if twice:
+            raise ValueError(f"{twice} is given twice: an engine has one role")
+        return self
 
 
 class PodEndpoints(_Part):
@@ -51,6 +78,16 @@ class KVTransfer(_Part):
     decode_ttl_s: Seconds = 480.0
     """Seconds for which D keeps the blocks behind a handle (`decoder_kv_blocks_ttl`)."""
 
+    verified_reads: bool = False
+    """True when the engines' connector compares tokens before a read. False: a handle is kept
+    only for plain text answers, since a chat template may render reasoning, tool calls and outer
+    white space of an earlier answer otherwise than D wrote them."""
+    releases_per_s: float = Field(default=20.0, ge=0, le=10_000)
+    """Handles that nobody will use are given back to D by a request to P; at most this many each
+    second. 0 leaves them to D's time limit."""
+    pull_pause_s: Seconds = 60.0
+    """Seconds for which a P gets no handles of a D after it did not answer a turn with one."""
+
     @model_validator(mode="after")
     def _handle_expires_before_blocks(self) -> Self:
         largest = self.decode_ttl_s - EXPIRY_MARGIN_S
@@ -74,6 +111,8 @@ class Timeouts(_Part):
     its whole answer."""
     decode_idle_s: Seconds = 120.0
     """Between two reads of the D leg's body."""
+    probe_s: Seconds = 2.0
+    """Between two health checks of a static endpoint, and the time limit of one."""
     drain_s: Seconds = 30.0
     """From SIGTERM until streams that still run are cut."""
 
@@ -85,6 +124,13 @@ class Limits(_Part):
     """Largest request body accepted, in bytes."""
     max_conversations: int = Field(default=100_000, ge=1, le=10_000_000)
     """Handles kept; the least recently stored goes first."""
+    max_handle_bytes: int = Field(default=512 * 2**20, ge=4096, le=2**40)
+    """Memory for handles, in bytes. One is about 1 KB per 2,000 tokens at block size 16."""
+    max_answer_bytes: int = Field(default=16 * 2**20, ge=1024, le=2**30)
+    """Largest streamed answer, in bytes of its events, whose handle is kept; also the bound of a
+    single event."""
+    max_abandoned: int = Field(default=64, ge=0, le=100_000)
+    """Turns whose client left that may run on in the background until it is safe to end them."""
 
 
 class RouterConfig(_Part):
@@ -96,7 +142,8 @@ class RouterConfig(_Part):
     """Engine revision this router serves; empty pairs engines of any one revision."""
     host: str = ""
     """Address to bind; empty binds all interfaces."""
-    port: Port = 8000
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8000
+    """Port of the API; 0 takes a free one."""
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] = 9090
     """Port of /metrics; 0 switches it off."""
     endpoints: Annotated[StaticEndpoints | PodEndpoints, Field(discriminator="kind")]

@@ -1,0 +1,227 @@
+"""The HTTP surface: routes, the client's side of a turn, answers. Nothing of a turn's logic."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from disaggpair_router.client import Cut
+from disaggpair_router.endpoints import Endpoints
+from disaggpair_router.errors import (
+    BodyTooLarge,
+    ClientLeft,
+    NoEndpoint,
+    RouterError,
+    UnknownRoute,
+    error_answer,
+    error_body,
+)
+from disaggpair_router.kv import Api
+from disaggpair_router.metrics import Metrics
+from disaggpair_router.prefill import RETRY_AFTER_S
+from disaggpair_router.request import PATHS, RequestReader, TurnRequest, request_id
+from disaggpair_router.running import Running
+from disaggpair_router.turn import Turns
+from disaggpair_router.upstream import Engines
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_JSON = "application/json"
+_REQUEST_ID = web.RequestKey("request_id", str)
+
+
+class HttpClient:
+    """One request's connection, seen as a client of a turn."""
+
+    def __init__(self, request: web.Request, headers: dict[str, str]) -> None:
+        self._request = request
+        self._headers = headers
+        self._cut: Cut | None = None
+        self.is_gone = False
+        self.response: web.StreamResponse | None = None
+        """The stream, once it has begun."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the status was sent."""
+        return self.response is not None
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes of the stream; dropped once the client is gone."""
+        if self.is_gone:
+            return
+        try:
+            if self.response is None:
+                self.response = web.StreamResponse(
+                    headers={
+                        **self._headers,
+                        "Content-Type": "text/event-stream; charset=utf-8",
+                        "Cache-Control": "no-cache",
+                    }
+                )
+                await self.response.prepare(self._request)
+            await self.response.write(data)
+        except ConnectionError:
+            self.leave()
+
+    def when_gone(self, cut: Cut | None) -> None:
+        """Set what is called when the client leaves."""
+        self._cut = cut
+        if self.is_gone and cut is not None:
+            cut()
+
+    def leave(self) -> None:
+        """The connection is closed."""
+        self.is_gone = True
+        if self._cut is not None:
+            self._cut()
+
+
+class Routes:
+    """Handlers of the API port."""
+
+    def __init__(
+        self,
+        *,
+        reader: RequestReader,
+        turns: Turns,
+        engines: Engines,
+        endpoints: Endpoints,
+        running: Running,
+    ) -> None:
+        self._reader = reader
+        self._turns = turns
+        self._engines = engines
+        self._endpoints = endpoints
+        self._running = running
+
+    def application(self, max_body_bytes: int) -> web.Application:
+        """The routes that are offered; every other path is a 404."""
+        app = web.Application(client_max_size=max_body_bytes)
+        app.add_routes(
+            [
+                web.post(PATHS["chat"], _answering(self._completion("chat"))),
+                web.post(PATHS["completions"], _answering(self._completion("completions"))),
+                web.get("/v1/models", _answering(self._models)),
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
+                web.route("*", "/{path:.*}", _answering(self._unknown)),
+            ]
+        )
+        return app
+
+    def _completion(self, api: Api) -> Handler:
+        async def handle(http: web.Request) -> web.StreamResponse:
+            raw = await _body(http)
+            request = self._reader.read(api, raw, http.headers, http[_REQUEST_ID])
+            headers = _reply_headers(request)
+            client = HttpClient(http, headers)
+            turn = self._running.start(self._turn(request, client))
+            try:
+                body = await asyncio.shield(turn)
+            except asyncio.CancelledError:
+                client.leave()
+                self._running.abandon(turn)
+                raise
+            if client.response is not None:
+                return client.response
+            return web.Response(body=body, content_type=_JSON, headers=headers)
+
+        return handle
+
+    async def _turn(self, request: TurnRequest, client: HttpClient) -> bytes | None:
+        """Run a turn; an error after the stream began becomes its last event."""
+        try:
+            return await self._turns.run(request, client)
+        except ClientLeft:
+            return None
+        except Exception as error:
+            if client.response is None:
+                raise
+            if not isinstance(error, RouterError):
+                logger.exception("a turn failed after its stream began")
+            await client.write(b"data: " + error_body(error, request.request_id) + b"\n\n")
+            # Nothing may follow that looks like a regular end.
+            client.response.force_close()
+            return None
+        finally:
+            if client.response is not None and self._running.is_draining:
+                client.response.force_close()
+
+    async def _models(self, http: web.Request) -> web.StreamResponse:
+        choice = self._endpoints.choose(single=True)
+        if choice is None:
+            raise NoEndpoint("No engine is ready.", retry_after_s=RETRY_AFTER_S)
+        sent = {"Authorization": http.headers.get("Authorization", "")}
+        headers = {name: value for name, value in sent.items() if value}
+        body = await self._engines.get(choice.decode, "/v1/models", headers)
+        return web.Response(body=body, content_type=_JSON)
+
+    async def _healthz(self, _: web.Request) -> web.StreamResponse:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.StreamResponse:
+        if self._running.is_draining:
+            return web.Response(status=503, text="draining\n")
+        if not self._endpoints.can_serve:
+            return web.Response(status=503, text="no pair of engines is ready\n")
+        return web.Response(text="ok\n")
+
+    async def _unknown(self, http: web.Request) -> web.StreamResponse:
+        raise UnknownRoute("This path and method are not offered.")
+
+
+def metrics_application(metrics: Metrics) -> web.Application:
+    """The metrics port."""
+
+    async def handle(_: web.Request) -> web.Response:
+        return web.Response(
+            body=metrics.exposition(), headers={"Content-Type": metrics.content_type}
+        )
+
+    app = web.Application()
+    app.router.add_get("/metrics", handle)
+    return app
+
+
+def _answering(handler: Handler) -> Handler:
+    """Turn every exception of a handler into an answer in the OpenAI shape."""
+
+    async def handle(http: web.Request) -> web.StreamResponse:
+        given = http[_REQUEST_ID] = request_id(http.headers)
+        try:
+            return await handler(http)
+        except Exception as error:
+            if not isinstance(error, RouterError):
+                logger.exception("a request failed")
+            answer = error_answer(error, given)
+            return web.Response(
+                status=answer.status,
+                body=answer.body,
+                content_type=_JSON,
+                headers={**answer.headers, "X-Request-Id": given},
+            )
+
+    return handle
+
+
+async def _body(http: web.Request) -> bytes:
+    limit = http.client_max_size
+    too_large = BodyTooLarge(f"The body must have at most {limit} bytes.")
+    if (http.content_length or 0) > limit:
+        raise too_large
+    try:
+        return await http.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise too_large from None
+
+
+def _reply_headers(request: TurnRequest) -> dict[str, str]:
+    headers = {"X-Request-Id": request.request_id}
+    given = request.conversation.id
+    # An id with other characters is the client's own and need not come back.
+    if given.isascii() and given.isprintable():
+        headers["X-Conversation-Id"] = given
+    return headers

@@ -1,0 +1,90 @@
+"""Which part gets which: builds one router's objects from its configuration. Starts nothing."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from disaggpair_router.app import Routes
+from disaggpair_router.config import RouterConfig
+from disaggpair_router.decode import DecodeLeg
+from disaggpair_router.endpoints import Endpoints
+from disaggpair_router.handles import Handles
+from disaggpair_router.metrics import Metrics
+from disaggpair_router.prefill import PrefillLeg
+from disaggpair_router.release import Releases
+from disaggpair_router.request import RequestReader
+from disaggpair_router.running import Running
+from disaggpair_router.session import Conversations
+from disaggpair_router.turn import Turns
+from disaggpair_router.upstream import Engines
+
+_MEMORY_S = 3_600.0
+"""How long the reason is known why a conversation has no handle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The objects of one router."""
+
+    engines: Engines
+    endpoints: Endpoints
+    handles: Handles
+    releases: Releases
+    metrics: Metrics
+    running: Running
+    routes: Routes
+
+
+def assemble(config: RouterConfig, clock: Callable[[], float]) -> Parts:
+    """All parts of a router; `engines` has to be entered before the first turn."""
+    table = Conversations(
+        max_entries=config.limits.max_conversations,
+        max_bytes=config.limits.max_handle_bytes,
+        memory_s=_MEMORY_S,
+    )
+    metrics = Metrics(handles=lambda: table.handles)
+    running = Running(max_abandoned=config.limits.max_abandoned)
+    engines = Engines(connect_s=config.timeouts.connect_s)
+    endpoints = Endpoints(
+        revision=config.revision,
+        single_engine=config.fallback == "SingleEngine",
+        metrics=metrics,
+        lost=lambda name, incarnation: table.forget_holder(name, but=incarnation),
+        clock=clock,
+    )
+    releases = Releases(
+        engines=engines,
+        endpoints=endpoints,
+        metrics=metrics,
+        per_s=config.kv.releases_per_s if config.kv.bidirectional else 0,
+    )
+    handles = Handles(table, config=config.kv, endpoints=endpoints, releases=releases, clock=clock)
+    turns = Turns(
+        prefill=PrefillLeg(
+            engines=engines,
+            endpoints=endpoints,
+            handles=handles,
+            metrics=metrics,
+            limit_s=config.timeouts.prefill_s,
+            clock=clock,
+        ),
+        decode=DecodeLeg(
+            engines=engines,
+            endpoints=endpoints,
+            handles=handles,
+            metrics=metrics,
+            timeouts=config.timeouts,
+            limits=config.limits,
+            clock=clock,
+        ),
+        endpoints=endpoints,
+        metrics=metrics,
+        clock=clock,
+    )
+    routes = Routes(
+        reader=RequestReader(config.conversation_headers, bidirectional=config.kv.bidirectional),
+        turns=turns,
+        engines=engines,
+        endpoints=endpoints,
+        running=running,
+    )
+    return Parts(engines, endpoints, handles, releases, metrics, running, routes)

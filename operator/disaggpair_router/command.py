@@ -1,0 +1,166 @@
+"""`disaggpair router`: flags, their errors, and the start of the process."""
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from disaggpair_router.config import RouterConfig
+
+_STREAMS_HANDLES_SINCE = (0, 33)
+_OK, _USAGE = 0, 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags; a flag that is given wins over the file."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration as JSON")
+    parser.add_argument(
+        "--prefill-url", action="append", metavar="URL", help="a prefill engine; repeatable"
+    )
+    parser.add_argument(
+        "--decode-url", action="append", metavar="URL", help="a decode engine; repeatable"
+    )
+    parser.add_argument("--host", help="address to bind (default: all interfaces)")
+    parser.add_argument("--port", type=int, help="port of the API (default: 8000)")
+    parser.add_argument(
+        "--metrics-port", type=int, help="port of /metrics, 0 for none (default: 9090)"
+    )
+    parser.add_argument(
+        "--handle-ttl", type=float, metavar="S", help="seconds a handle is used (default: 450)"
+    )
+    parser.add_argument(
+        "--decode-ttl",
+        type=float,
+        metavar="S",
+        help="seconds D keeps finished blocks, decoder_kv_blocks_ttl (default: 480)",
+    )
+    parser.add_argument(
+        "--engine-version",
+        metavar="V",
+        help="the engines' vLLM release; from 0.33 on handles come in streams",
+    )
+    parser.add_argument(
+        "--one-way", action="store_true", help="keep no handles: every turn is a first one"
+    )
+    parser.add_argument(
+        "--verified-reads",
+        action="store_true",
+        default=None,
+        help="the engines compare tokens before a read, so keep handles of every answer",
+    )
+    parser.add_argument(
+        "--fallback",
+        choices=("SingleEngine", "Refuse"),
+        help="what happens while no pair is ready (default: SingleEngine)",
+    )
+    parser.add_argument("--prefill-timeout", type=float, metavar="S", help="limit of the P leg")
+    parser.add_argument(
+        "--log-format", choices=("human", "json"), default="human", help="form of a turn's line"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until a signal; 2 when the configuration is wrong."""
+    try:
+        config = configuration(args)
+    except ConfigError as error:
+        print(f"disaggpair router: {error}", file=sys.stderr)  # noqa: T201
+        return _USAGE
+    import uvloop
+
+    from disaggpair_router.server import serve
+    from disaggpair_router.turnlog import LineFormatter
+
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(LineFormatter(args.log_format))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(config))
+    except OSError as error:
+        print(f"disaggpair router: cannot listen: {error.strerror}", file=sys.stderr)  # noqa: T201
+        return 1
+    return _OK
+
+
+class ConfigError(ValueError):
+    """One sentence: field, value, what is allowed."""
+
+
+def configuration(args: argparse.Namespace) -> RouterConfig:
+    """The configuration from file and flags; ConfigError when it is wrong."""
+    fields = _read(args.config) if args.config else {}
+    if args.prefill_url or args.decode_url:
+        fields["endpoints"] = {
+            "kind": "static",
+            "prefill": args.prefill_url or [],
+            "decode": args.decode_url or [],
+        }
+    if "endpoints" not in fields:
+        raise ConfigError(
+            "endpoints is missing: give --config FILE, or --prefill-url and --decode-url."
+        )
+    _set(fields, "host", args.host)
+    _set(fields, "port", args.port)
+    _set(fields, "metrics_port", args.metrics_port)
+    _set(fields, "fallback", args.fallback)
+    kv = _section(fields, "kv")
+    _set(kv, "handle_ttl_s", args.handle_ttl)
+    _set(kv, "decode_ttl_s", args.decode_ttl)
+    _set(kv, "verified_reads", args.verified_reads)
+    _set(kv, "bidirectional", False if args.one_way else None)
+    if args.engine_version is not None:
+        kv["handle_in_stream"] = _release(args.engine_version) >= _STREAMS_HANDLES_SINCE
+    _set(_section(fields, "timeouts"), "prefill_s", args.prefill_timeout)
+    try:
+        return RouterConfig.model_validate(fields)
+    except ValidationError as error:
+        raise ConfigError(_sentence(error)) from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        fields = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"--config is {path}, which cannot be read: {error.strerror}.") from None
+    except orjson.JSONDecodeError as error:
+        raise ConfigError(f"--config is {path}, which is not valid JSON: {error}.") from None
+    if not isinstance(fields, dict):
+        raise ConfigError(f"--config is {path}, which must hold a JSON object.")
+    return fields
+
+
+def _section(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    section = fields.setdefault(name, {})
+    return section if isinstance(section, dict) else {}
+
+
+def _set(fields: dict[str, Any], name: str, value: object) -> None:
+    if value is not None:
+        fields[name] = value
+
+
+def _release(version: str) -> tuple[int, int]:
+    parts = version.removeprefix("v").split(".")
+    try:
+        return int(parts[0]), int(parts[1])
+    except (ValueError, IndexError):
+        raise ConfigError(
+            f"--engine-version is {version}: it must be a vLLM release such as 0.33.0."
+        ) from None
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"] if part not in ("static", "pods"))
+    reason = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        return f"{field}: {reason}." if field else f"{reason}."
+    if first["type"] == "missing":
+        return f"{field} is missing."
+    return f"{field} is {first['input']!r}: {reason[0].lower()}{reason[1:]}."

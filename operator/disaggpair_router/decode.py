@@ -1,0 +1,201 @@
+"""The D leg: the answer to the client, and D's handle out of it.
+
+Three shapes: a whole answer, a stream that passes through, and a stream for the client made of a
+whole answer (engines before vLLM 0.33 give no handle in a stream).
+
+When the client leaves, the leg ends as soon as that is safe: before the first byte D may be
+reading from P, and aborting a request in that time has crashed engines; after it, at once.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from disaggpair_connector.contract import KV_TRANSFER_PARAMS
+from disaggpair_router.answer import answer_of, as_events
+from disaggpair_router.client import Client
+from disaggpair_router.config import Limits, Timeouts
+from disaggpair_router.endpoints import Endpoints
+from disaggpair_router.errors import ClientLeft, EngineFailed
+from disaggpair_router.handles import Handles
+from disaggpair_router.kv import Json, decode_body
+from disaggpair_router.metrics import Metrics
+from disaggpair_router.prefill import Prefilled
+from disaggpair_router.relay import ENDINGS, StreamRelay
+from disaggpair_router.request import TurnRequest
+from disaggpair_router.turnlog import TurnRecord
+from disaggpair_router.upstream import Engines, Reply, error_in_stream
+
+_EOF_WAIT_S = 1.0
+"""For the end of D's body after its end marker, so that the connection can be used again."""
+
+
+class DecodeLeg:
+    """Runs D legs; one object serves all turns."""
+
+    def __init__(
+        self,
+        *,
+        engines: Engines,
+        endpoints: Endpoints,
+        handles: Handles,
+        metrics: Metrics,
+        timeouts: Timeouts,
+        limits: Limits,
+        clock: Callable[[], float],
+    ) -> None:
+        self._engines = engines
+        self._endpoints = endpoints
+        self._handles = handles
+        self._metrics = metrics
+        self._timeouts = timeouts
+        self._limits = limits
+        self._clock = clock
+
+    async def run(
+        self, request: TurnRequest, prefilled: Prefilled, client: Client, record: TurnRecord
+    ) -> bytes | None:
+        """The body for a client that does not stream; None when the client got a stream.
+
+        Raises ClientError or EngineFailed, which is the answer unless the client's stream has
+        begun, and ClientLeft.
+        """
+        whole = not request.stream or (
+            prefilled.params is not None and self._handles.wants_whole(request)
+        )
+        body = decode_body(request.body, prefilled.params, whole=whole and request.stream)
+        began = self._clock()
+        try:
+            with self._endpoints.leg(prefilled.decode):
+                async with self._engines.post(
+                    prefilled.decode,
+                    request.path,
+                    body,
+                    request.headers,
+                    limit_s=self._timeouts.decode_first_byte_s,
+                ) as reply:
+                    if not whole:
+                        await self._stream(request, prefilled, reply, client, record)
+                        return None
+                    raw = await reply.whole(self._timeouts.decode_idle_s)
+        finally:
+            self._metrics.leg_seconds.labels("decode").observe(self._clock() - began)
+        return await self._whole(request, prefilled, raw, client, record)
+
+    async def _whole(
+        self,
+        request: TurnRequest,
+        prefilled: Prefilled,
+        raw: bytes,
+        client: Client,
+        record: TurnRecord,
+    ) -> bytes | None:
+        body = _completion(raw)
+        params = body.pop(KV_TRANSFER_PARAMS, None)
+        record.add_usage(body.get("usage"))
+        if client.is_gone:
+            self._handles.discard(request, prefilled.decode, params)
+            raise ClientLeft("decode")
+        reason = _finish_reason(body)
+        if reason == "error":
+            raise EngineFailed("The engine failed to serve the request.")
+        if prefilled.params is not None:
+            kept = params if reason in ENDINGS else None
+            usage = body.get("usage")
+            self._handles.keep(request, prefilled.decode, kept, answer_of(body), usage)
+        if not request.stream:
+            # Only a body that held our keys is written anew.
+            return orjson.dumps(body) if KV_TRANSFER_PARAMS.encode() in raw else raw
+        for event in as_events(body, include_usage=request.include_usage):
+            await self._send(event, client, record)
+        return None
+
+    async def _stream(
+        self,
+        request: TurnRequest,
+        prefilled: Prefilled,
+        reply: Reply,
+        client: Client,
+        record: TurnRecord,
+    ) -> None:
+        if not reply.is_stream:
+            raise EngineFailed("The engine answered a stream request without a stream.")
+        relay = StreamRelay(
+            max_event_bytes=self._limits.max_answer_bytes,
+            max_answer_bytes=self._limits.max_answer_bytes,
+        )
+        limit_s = self._timeouts.decode_first_byte_s
+        while not relay.done:
+            chunk = await self._next(reply, client, relay, limit_s)
+            limit_s = self._timeouts.decode_idle_s
+            out = _relayed(relay, chunk)
+            if relay.done and prefilled.params is not None:
+                self._keep(request, prefilled, relay)
+            await self._send(out, client, record)
+        record.add_usage(relay.usage)
+        client.when_gone(None)
+        await reply.read(_EOF_WAIT_S)
+
+    async def _next(
+        self, reply: Reply, client: Client, relay: StreamRelay, limit_s: float
+    ) -> bytes:
+        """D's next bytes, for a client that is still there or a handle that has come."""
+        wanted = relay.params is not None
+        if client.has_begun:
+            # Past the finish chunk the rest is a few bytes, and the client may come back.
+            client.when_gone(None if wanted else reply.close)
+        try:
+            chunk = await reply.read(limit_s)
+        except EngineFailed:
+            if client.is_gone:
+                raise ClientLeft("stream") from None
+            raise
+        if client.is_gone and not wanted:
+            reply.close()
+            raise ClientLeft("stream" if client.has_begun else "decode")
+        if not chunk:
+            raise EngineFailed("The engine's stream ended before its end marker.")
+        return chunk
+
+    def _keep(self, request: TurnRequest, prefilled: Prefilled, relay: StreamRelay) -> None:
+        params = relay.params if relay.is_clean else None
+        self._handles.keep(request, prefilled.decode, params, relay.answer(), relay.usage)
+
+    async def _send(self, data: bytes, client: Client, record: TurnRecord) -> None:
+        if not data:
+            return
+        if record.first_byte_s is None:
+            record.first_byte_s = self._clock() - record.started
+            self._metrics.ttft_seconds.observe(record.first_byte_s)
+        await client.write(data)
+
+
+def _relayed(relay: StreamRelay, chunk: bytes) -> bytes:
+    """Bytes for the client; an error event becomes an exception."""
+    try:
+        out = relay.feed(chunk)
+    except OverflowError:
+        raise EngineFailed("The engine's stream has an event without an end.") from None
+    if relay.error is not None:
+        raise error_in_stream(relay.error)
+    return out
+
+
+def _completion(raw: bytes) -> Json:
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        body = None
+    if not isinstance(body, dict):
+        raise EngineFailed("The engine's answer is not a JSON object.")
+    error = body.get("error")
+    if isinstance(error, dict):
+        raise error_in_stream(error)
+    return body
+
+
+def _finish_reason(body: Mapping[str, Any]) -> object:
+    choices = body.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return first.get("finish_reason") if isinstance(first, dict) else None

@@ -1,0 +1,115 @@
+"""The engines of the pair as they are now, and how busy this router keeps each.
+
+`probe` (static URLs) and `pods` (a watch) report what they see; `turn` asks for a choice. The
+registry tells its listener when an engine's memory is gone, so that no handle into it survives.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+
+from disaggpair_router.metrics import Metrics
+from disaggpair_router.pick import Choice, Endpoint, pick
+
+Lost = Callable[[str, str | None], object]
+"""Called with an endpoint's name and its present incarnation, None when there is none."""
+
+
+class Endpoints:
+    """The current endpoints. Written by one source, read by every turn, in one event loop."""
+
+    def __init__(
+        self,
+        *,
+        revision: str,
+        single_engine: bool,
+        metrics: Metrics,
+        lost: Lost,
+        clock: Callable[[], float],
+    ) -> None:
+        self._clock = clock
+        self._suspects: dict[str, float] = {}
+        self._revision = revision
+        self.single_engine = single_engine
+        """Whether one engine may serve a turn while no pair is ready."""
+        self._metrics = metrics
+        self._lost = lost
+        self._known: dict[str, Endpoint] = {}
+        self._in_flight: dict[str, int] = {}
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        return iter(tuple(self._known.values()))
+
+    def get(self, name: str) -> Endpoint | None:
+        """The endpoint of this name as it is now."""
+        return self._known.get(name)
+
+    def put(self, endpoint: Endpoint) -> None:
+        """Add an endpoint or replace what is known of it."""
+        before = self._known.get(endpoint.name)
+        self._known[endpoint.name] = endpoint
+        if before is not None and before.incarnation != endpoint.incarnation:
+            self._lost(endpoint.name, endpoint.incarnation)
+
+    def remove(self, name: str) -> None:
+        """Forget an endpoint; nothing happens when it is not known."""
+        if self._known.pop(name, None) is not None:
+            self._lost(name, None)
+
+    def replace_all(self, endpoints: Iterable[Endpoint]) -> None:
+        """Make the given endpoints the only ones."""
+        present = {endpoint.name: endpoint for endpoint in endpoints}
+        for name in self._known.keys() - present.keys():
+            self.remove(name)
+        for endpoint in present.values():
+            self.put(endpoint)
+
+    def choose(
+        self, *, holder: str = "", avoid: Collection[str] = (), single: bool = False
+    ) -> Choice | None:
+        """Engines for a turn; None when it has to be refused."""
+        choice = pick(
+            [endpoint for endpoint in self._known.values() if not self._is_suspect(endpoint)],
+            self._in_flight,
+            revision=self._revision,
+            holder=holder,
+            avoid=avoid,
+            single=single,
+        )
+        if choice and not choice.is_pair and not single and not self.single_engine:
+            return None
+        return choice
+
+    def suspect(self, endpoint: Endpoint, seconds: float) -> None:
+        """Choose an engine no more for a time: it did not take or did not answer a request."""
+        self._suspects[endpoint.name] = self._clock() + seconds
+
+    @property
+    def can_serve(self) -> bool:
+        """Whether a turn that came now would be tried."""
+        return self.choose() is not None
+
+    @contextmanager
+    def leg(self, endpoint: Endpoint) -> Iterator[None]:
+        """Count one leg as in flight at an engine while the block runs."""
+        name = endpoint.name
+        gauge = self._metrics.in_flight.labels(endpoint.role)
+        self._in_flight[name] = self._in_flight.get(name, 0) + 1
+        gauge.inc()
+        try:
+            yield
+        finally:
+            gauge.dec()
+            left = self._in_flight[name] - 1
+            if left:
+                self._in_flight[name] = left
+            else:
+                del self._in_flight[name]
+
+    def _is_suspect(self, endpoint: Endpoint) -> bool:
+        until = self._suspects.get(endpoint.name)
+        if until is None:
+            return False
+        if self._clock() < until:
+            return True
+        del self._suspects[endpoint.name]
+        return False

@@ -1,0 +1,195 @@
+"""Everything a turn does with handles: claim one, keep the new one, give up one nobody can use.
+
+The table itself is `session`; this adds the clock, the engines' state and the release queue.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from disaggpair_router.answer import Answer
+from disaggpair_router.config import KVTransfer
+from disaggpair_router.endpoints import Endpoints
+from disaggpair_router.kv import Handle, InvalidParams, checked_handle
+from disaggpair_router.pick import Endpoint, may_pair
+from disaggpair_router.release import Releases
+from disaggpair_router.request import TurnRequest
+from disaggpair_router.session import (
+    Claim,
+    Conversations,
+    Entry,
+    Holder,
+    MissReason,
+    unverifiable,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Handles:
+    """The handles of one router process."""
+
+    def __init__(
+        self,
+        table: Conversations,
+        *,
+        config: KVTransfer,
+        endpoints: Endpoints,
+        releases: Releases,
+        clock: Callable[[], float],
+    ) -> None:
+        self._table = table
+        self._config = config
+        self._endpoints = endpoints
+        self._releases = releases
+        self._clock = clock
+        self._paused: dict[tuple[str, str], float] = {}
+
+    def wants_whole(self, request: TurnRequest) -> bool:
+        """Whether D has to be asked without streaming, because only then it gives its handle.
+
+        It pins the blocks in either case; of a stream nobody would learn where they are.
+        """
+        return self._config.bidirectional and not self._config.handle_in_stream and request.stream
+
+    def holder(self, request: TurnRequest) -> str:
+        """Name of the decode engine that has the conversation; empty when there is none."""
+        holder = self._table.holder(request.conversation.key)
+        return holder.endpoint if holder and self._present(holder) else ""
+
+    def claim(self, request: TurnRequest, prefill: Endpoint) -> Claim | MissReason:
+        """Take the handle for a P leg that is sent right after, in the same step of the loop."""
+        if not self._config.bidirectional:
+            return "off"
+        if request.history is None:
+            return "unsupported"
+        holder = self._table.holder(request.conversation.key)
+        if holder is not None:
+            decode = self._present(holder)
+            if decode is None or not decode.ready or not may_pair(prefill, decode):
+                return "other_engine"
+            if self._is_paused(prefill.name, decode.name):
+                return "paused"
+        found = self._table.claim(
+            request.conversation.key, request.scope, request.history, self._clock()
+        )
+        if isinstance(found, Claim):
+            return found
+        if found.unusable is not None:
+            self._releases.add(found.unusable)
+        return found.reason
+
+    def restore(self, claim: Claim) -> None:
+        """Put back the handle of a P leg that never reached its engine."""
+        for entry in self._table.restore(claim):
+            self._releases.add(entry)
+
+    def give_up(self, claim: Claim) -> None:
+        """Release the handle of a P leg that P refused before it looked at the handle."""
+        self._releases.add(claim.entry)
+
+    def pause(self, claim: Claim, prefill: Endpoint) -> None:
+        """Send no handles between two engines for a time: P did not answer a turn with one.
+
+        A P whose own flag is off behaves so with every handle, and with none otherwise.
+        """
+        until = self._clock() + self._config.pull_pause_s
+        self._paused[prefill.name, claim.entry.holder.endpoint] = until
+        logger.warning(
+            "a prefill engine did not answer a turn with a handle; no handles for %g s. "
+            "Is bidirectional_kv_xfer on at both roles?",
+            self._config.pull_pause_s,
+        )
+
+    def keep(
+        self,
+        request: TurnRequest,
+        decode: Endpoint,
+        params: object,
+        answer: Answer | None,
+        usage: Mapping[str, object] | None,
+    ) -> None:
+        """Remember the turn that D just finished.
+
+        To be called before the client learns of the end: its next turn may come right after.
+        """
+        if not self._config.bidirectional:
+            return
+        handle, reason = self._accepted(params, usage)
+        unsafe: MissReason | None = None
+        if request.history is None or answer is None:
+            unsafe = "unsupported"
+        elif not self._config.verified_reads:
+            unsafe = unverifiable(answer)
+        mark = request.history.mark_after(answer) if request.history and answer else None
+        entry = Entry(
+            key=request.conversation.key,
+            scope=request.scope,
+            mark=mark,
+            handle=handle,
+            holder=Holder(decode.name, decode.incarnation),
+            model=request.model,
+            deadline=self._clock() + self._config.handle_ttl_s,
+            headers=request.headers,
+            reason=reason,
+        )
+        if unsafe:
+            self._discard(entry)
+            entry = entry.without_handle(unsafe)
+        for gone in self._table.store(entry):
+            self._releases.add(gone)
+
+    def discard(self, request: TurnRequest, decode: Endpoint, params: object) -> None:
+        """Release the handle of a turn whose answer nobody received."""
+        handle, _ = self._accepted(params, None)
+        self._discard(
+            Entry(
+                key=request.conversation.key,
+                scope=request.scope,
+                mark=None,
+                handle=handle,
+                holder=Holder(decode.name, decode.incarnation),
+                model=request.model,
+                deadline=0.0,
+                headers=request.headers,
+            )
+        )
+
+    def expire(self) -> None:
+        """Drop what is over; called now and then."""
+        now = self._clock()
+        self._table.expire(now)
+        self._paused = {pair: until for pair, until in self._paused.items() if now < until}
+
+    def give_up_all(self) -> None:
+        """Release every handle: this router ends and nobody else knows them."""
+        for entry in self._table:
+            self._discard(entry)
+
+    def _accepted(
+        self, params: object, usage: Mapping[str, object] | None
+    ) -> tuple[Handle | None, MissReason]:
+        if params is None:
+            return None, "no_handle"
+        try:
+            handle = checked_handle(params)
+        except InvalidParams as error:
+            logger.warning("a decode engine's handle is not usable: %s", error)
+            return None, "no_handle"
+        counts = [usage.get(key) for key in ("prompt_tokens", "completion_tokens")] if usage else []
+        total = sum(count for count in counts if isinstance(count, int))
+        if len(counts) == 2 and total and handle.tokens > total:
+            # Draft tokens in flight; the blocks would be read at shifted positions.
+            logger.warning("a decode engine's handle counts more tokens than the turn had")
+            return None, "no_handle"
+        return handle, "first_turn"
+
+    def _discard(self, entry: Entry) -> None:
+        if entry.handle is not None:
+            self._releases.add(entry)
+
+    def _present(self, holder: Holder) -> Endpoint | None:
+        endpoint = self._endpoints.get(holder.endpoint)
+        return endpoint if endpoint and endpoint.incarnation == holder.incarnation else None
+
+    def _is_paused(self, prefill: str, decode: str) -> bool:
+        return self._clock() < self._paused.get((prefill, decode), 0.0)

@@ -1,0 +1,196 @@
+"""Does a new turn continue the one a handle belongs to? Pure.
+
+vLLM compares no tokens when P reads D's blocks: a handle under another prompt gives a wrong
+answer with status 200, and P files the wrong blocks in its prefix cache. So a handle is offered
+only when the new history begins with exactly the messages of the stored turn and D's answer.
+
+The history is a chain of digests: mark i covers the first i messages. A stored turn keeps one
+mark, so comparing costs one look-up whatever the length. What the chain cannot see is what the
+engine's template makes of equal messages; `session` therefore also asks whether the answer is
+plain.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+import orjson
+
+from disaggpair_router.answer import Answer
+
+Difference = Literal["shorter", "edited", "reasoning"]
+
+NOT_IN_SCOPE: Final = frozenset(
+    {
+        "messages",
+        "prompt",
+        "stream",
+        "stream_options",
+        "max_tokens",
+        "max_completion_tokens",
+        "min_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "n",
+        "best_of",
+        "stop",
+        "stop_token_ids",
+        "ignore_eos",
+        "include_stop_str_in_output",
+        "presence_penalty",
+        "frequency_penalty",
+        "repetition_penalty",
+        "length_penalty",
+        "logit_bias",
+        "logprobs",
+        "top_logprobs",
+        "bad_words",
+        "allowed_token_ids",
+        "skip_special_tokens",
+        "spaces_between_special_tokens",
+        "return_token_ids",
+        "return_tokens_as_token_ids",
+        "include_reasoning",
+        "structured_outputs",
+        "structural_tag",
+        "guided_json",
+        "guided_regex",
+        "guided_choice",
+        "guided_grammar",
+        "guided_decoding_backend",
+        "guided_whitespace_pattern",
+        "priority",
+        "user",
+        "metadata",
+        "store",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "request_id",
+        "session_id",
+    }
+)
+"""Fields that change how tokens are sampled or reported, never the prompt. Every other field,
+also one this release does not know, is part of the scope: a wrong miss is cheap, a wrong hit is
+a wrong answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a stored turn ends."""
+
+    length: int
+    """Messages of a chat, characters of a completion, the answer included."""
+    digest: bytes
+    unreasoned: bytes = b""
+    """The digest had the answer carried no reasoning; empty when it carried none."""
+
+
+class History(Protocol):
+    """The prompt of one turn, comparable with marks of earlier ones."""
+
+    def difference(self, mark: Mark) -> Difference | None:
+        """Why this history does not continue the marked one; None when it does."""
+        ...
+
+    def mark_after(self, answer: Answer) -> Mark:
+        """The end of this turn once D's answer is part of the history."""
+        ...
+
+
+class ChatHistory:
+    """The messages of a chat turn."""
+
+    def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        marks = [b""]
+        for message in messages:
+            marks.append(_linked(marks[-1], message))
+        self._marks = marks
+
+    def difference(self, mark: Mark) -> Difference | None:
+        """See `History`. A history of equal length has no new message: a regenerated turn."""
+        if len(self._marks) - 1 <= mark.length:
+            return "shorter"
+        found = self._marks[mark.length]
+        if found == mark.digest:
+            return None
+        return "reasoning" if found == mark.unreasoned else "edited"
+
+    def mark_after(self, answer: Answer) -> Mark:
+        """See `History`."""
+        last = self._marks[-1]
+        bare = _linked(last, answer.message(reasoning=False)) if answer.reasoning else b""
+        return Mark(len(self._marks), _linked(last, answer.message()), bare)
+
+
+class TextHistory:
+    """The prompt of a completion turn, continued by appending to prompt and answer."""
+
+    def __init__(self, prompt: str) -> None:
+        self._prompt = prompt
+
+    def difference(self, mark: Mark) -> Difference | None:
+        """See `History`."""
+        if len(self._prompt) <= mark.length:
+            return "shorter"
+        return None if _digest(self._prompt[: mark.length]) == mark.digest else "edited"
+
+    def mark_after(self, answer: Answer) -> Mark:
+        """See `History`."""
+        whole = self._prompt + answer.text
+        return Mark(len(whole), _digest(whole))
+
+
+def scope_digest(api: str, body: Mapping[str, Any]) -> bytes:
+    """Digest of everything but the messages that shapes the prompt or its block hashes."""
+    scope = {key: value for key, value in body.items() if key not in NOT_IN_SCOPE}
+    return hashlib.sha256(orjson.dumps([api, scope], option=orjson.OPT_SORT_KEYS)).digest()
+
+
+def has_media(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a message has a part that is not text, whose content a URL may change."""
+    return any(
+        not isinstance(part, dict) or part.get("type") != "text"
+        for message in messages
+        if isinstance(message.get("content"), list)
+        for part in message["content"]
+    )
+
+
+def _linked(previous: bytes, message: Mapping[str, Any]) -> bytes:
+    canonical = orjson.dumps(_canonical(message), option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(previous + canonical).digest()
+
+
+def _canonical(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message without what client libraries add when they send an answer back."""
+    kept = {key: value for key, value in message.items() if value is not None}
+    if kept.get("role") != "assistant":
+        return kept
+    if "reasoning_content" in kept:
+        kept.setdefault("reasoning", kept["reasoning_content"])
+        del kept["reasoning_content"]
+    calls = kept.get("tool_calls")
+    if isinstance(calls, list):
+        kept["tool_calls"] = [_canonical_call(call) for call in calls]
+    # Libraries add empty lists (`annotations`), and an empty text beside tool calls.
+    kept = {key: value for key, value in kept.items() if value not in ("", [])}
+    content = kept.get("content")
+    if isinstance(content, list) and len(content) == 1 and set(content[0]) == {"type", "text"}:
+        kept["content"] = content[0]["text"]
+    return kept
+
+
+def _canonical_call(call: object) -> object:
+    if not isinstance(call, dict):
+        return call
+    # A library that accumulates a stream keeps the chunk's position.
+    return {key: value for key, value in call.items() if key != "index" and value is not None}
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

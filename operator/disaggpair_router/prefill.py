@@ -1,0 +1,193 @@
+"""The P leg: with a handle if the turn has one, and what is done when P does not answer well.
+
+A P that was given a handle may never answer (a failed read under some settings parks the request
+for ever), and after a failed attempt nobody can say whether the blocks were read. So the second
+attempt never carries the handle; only when no connection was made is it put back.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import orjson
+
+from disaggpair_connector.contract import KV_TRANSFER_PARAMS
+from disaggpair_router.client import Client
+from disaggpair_router.endpoints import Endpoints
+from disaggpair_router.errors import (
+    ClientError,
+    ClientLeft,
+    EngineFailed,
+    EngineTimeout,
+    NoEndpoint,
+    Unreachable,
+)
+from disaggpair_router.handles import Handles
+from disaggpair_router.kv import InvalidParams, Json, checked_prefill_params, prefill_body
+from disaggpair_router.metrics import Metrics
+from disaggpair_router.pick import Choice, Endpoint
+from disaggpair_router.request import TurnRequest
+from disaggpair_router.session import Claim
+from disaggpair_router.turnlog import TurnRecord
+from disaggpair_router.upstream import Engines
+
+RETRY_AFTER_S = 2
+"""What a client is told when nothing is ready."""
+UNREACHABLE_PAUSE_S = 2.0
+"""An engine without an open port is left alone for so long: it restarts, or its pod is going."""
+_SILENT_PAUSE_S = 30.0
+"""A P that did not answer a plain turn hangs; every further turn would wait for the limit too."""
+_ATTEMPTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """What the P leg leaves for the D leg."""
+
+    decode: Endpoint
+    """The engine that answers; a prefill engine when no decode engine is ready."""
+    params: Json | None = None
+    """None: `decode` serves the turn alone, without transfer parameters."""
+
+
+class PrefillLeg:
+    """Runs P legs; one object serves all turns."""
+
+    def __init__(
+        self,
+        *,
+        engines: Engines,
+        endpoints: Endpoints,
+        handles: Handles,
+        metrics: Metrics,
+        limit_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._engines = engines
+        self._endpoints = endpoints
+        self._handles = handles
+        self._metrics = metrics
+        self._limit_s = limit_s
+        self._clock = clock
+
+    async def run(
+        self,
+        request: TurnRequest,
+        client: Client,
+        record: TurnRecord,
+        avoid: Collection[str] = (),
+    ) -> Prefilled:
+        """Prefill a turn, or find the engine that serves it alone.
+
+        Raises ClientError as P gave it, EngineFailed or NoEndpoint when the turn cannot be
+        served, and ClientLeft when nobody waits any more.
+        """
+        if request.alone:
+            record.way, record.miss = "SINGLE", "unsupported"
+            return Prefilled(self._choose(avoid, single=True).decode)
+        tried = set(avoid)
+        failure: EngineFailed | None = None
+        for attempt in range(_ATTEMPTS):
+            if client.is_gone:
+                raise ClientLeft("prefill" if attempt else "before")
+            choice = self._choose(tried, holder=self._handles.holder(request))
+            if choice.prefill is None:
+                break
+            if attempt:
+                self._metrics.retries.labels("prefill").inc()
+            try:
+                return await self._attempt(request, choice.prefill, choice.decode, record)
+            except EngineFailed as error:
+                failure = error
+                tried.add(choice.prefill.name)
+        return self._alone(failure, record, avoid)
+
+    async def _attempt(
+        self, request: TurnRequest, prefill: Endpoint, decode: Endpoint, record: TurnRecord
+    ) -> Prefilled:
+        claim = self._handles.claim(request, prefill)
+        handle = claim.handle.for_prefill() if isinstance(claim, Claim) else None
+        if not isinstance(claim, Claim):
+            record.way, record.miss = "FULL", record.miss or claim
+        else:
+            record.way, record.miss = "PULL", None
+        began = self._clock()
+        try:
+            reply = await self._send(request, prefill, handle)
+        except (ClientError, EngineFailed) as error:
+            self._settle(error, claim if isinstance(claim, Claim) else None, prefill, record)
+            raise
+        finally:
+            record.prefill_s = self._clock() - began
+            self._metrics.leg_seconds.labels("prefill").observe(record.prefill_s)
+        record.add_usage(reply.get("usage"))
+        try:
+            return Prefilled(decode, checked_prefill_params(reply.get(KV_TRANSFER_PARAMS)))
+        except InvalidParams:
+            # D must not be told to read what is not there, and an empty object of parameters
+            # would make it pin blocks for ever.
+            self._fall_back("no_params", record)
+            return Prefilled(decode)
+
+    async def _send(self, request: TurnRequest, prefill: Endpoint, handle: object) -> Json:
+        body = prefill_body(request.api, request.body, handle)
+        with self._endpoints.leg(prefill):
+            async with self._engines.post(
+                prefill, request.path, body, request.headers, limit_s=self._limit_s
+            ) as reply:
+                raw = await reply.whole(self._limit_s)
+        try:
+            answer = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise EngineFailed("The engine's answer is not a JSON object.")
+        return answer
+
+    def _settle(
+        self,
+        error: ClientError | EngineFailed,
+        claim: Claim | None,
+        prefill: Endpoint,
+        record: TurnRecord,
+    ) -> None:
+        """What a failed attempt means for the handle and for later turns."""
+        if isinstance(error, Unreachable):
+            self._endpoints.suspect(prefill, UNREACHABLE_PAUSE_S)
+            if claim is not None:
+                self._handles.restore(claim)
+        elif claim is not None:
+            record.miss = "refused"
+            if isinstance(error, ClientError):
+                self._handles.give_up(claim)
+            if isinstance(error, EngineTimeout):
+                self._handles.pause(claim, prefill)
+        elif isinstance(error, EngineTimeout):
+            self._endpoints.suspect(prefill, _SILENT_PAUSE_S)
+
+    def _alone(
+        self, failure: EngineFailed | None, record: TurnRecord, avoid: Collection[str]
+    ) -> Prefilled:
+        if failure is not None and not self._endpoints.single_engine:
+            if isinstance(failure, Unreachable):
+                raise _nothing_ready() from failure
+            raise failure
+        choice = self._choose(avoid, single=True)
+        missing = "no_decode" if choice.decode.role == "prefill" else "no_prefill"
+        self._fall_back("prefill_failed" if failure else missing, record)
+        return Prefilled(choice.decode)
+
+    def _fall_back(self, reason: str, record: TurnRecord) -> None:
+        record.way, record.miss = "SINGLE", record.miss or "no_prefill"
+        self._metrics.fallbacks.labels(reason).inc()
+
+    def _choose(self, avoid: Collection[str], *, holder: str = "", single: bool = False) -> Choice:
+        choice = self._endpoints.choose(holder=holder, avoid=avoid, single=single)
+        if choice is None:
+            raise _nothing_ready()
+        return choice
+
+
+def _nothing_ready() -> NoEndpoint:
+    return NoEndpoint(
+        "No pair of engines is ready to serve the request.", retry_after_s=RETRY_AFTER_S
+    )

@@ -1,0 +1,123 @@
+"""What happens to D's stream on its way to the client. Pure: bytes in, bytes out.
+
+Events pass through byte for byte. Three things are changed: the transfer parameters are taken
+out, an error event is held back (the caller sends its own in place of the engine's words), and
+an event that never ended is dropped. Chunks are parsed only when they can matter; the text of
+the answer is put together once, at its end.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from disaggpair_connector.contract import KV_TRANSFER_PARAMS
+from disaggpair_router.answer import Answer, answer_from_chunks
+from disaggpair_router.sse import EventSplitter, event_data
+
+_KEY = KV_TRANSFER_PARAMS.encode()
+# Inside a JSON string the quotes would be escaped, so these bytes are always a member. vLLM 0.33
+# puts them into every chunk but the last.
+_EMPTY_MEMBER = b',"' + _KEY + b'":null'
+_MATTERS = re.compile(rb'"(?:finish_reason"\s*:\s*"|usage"\s*:\s*\{|error"\s*:)')
+ENDINGS = frozenset({"stop", "length", "tool_calls", "function_call"})
+"""Finish reasons of an answer that is complete; D gives a handle after no other."""
+
+
+class StreamRelay:
+    """One stream. `feed` gives what goes on to the client; the rest is learned on the way."""
+
+    def __init__(self, *, max_event_bytes: int, max_answer_bytes: int) -> None:
+        self._splitter = EventSplitter(max_event_bytes)
+        self._answer_room = max_answer_bytes
+        self._datas: list[bytes] = []
+        self.params: object = None
+        """D's transfer parameters, not checked yet."""
+        self.usage: Mapping[str, Any] | None = None
+        self.error: Mapping[str, Any] | None = None
+        """The engine's error event."""
+        self.finish_reason: str | None = None
+        self.done = False
+        """The end marker came."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the stream ended as a finished answer does."""
+        return (
+            self.done
+            and self.error is None
+            and self.finish_reason in ENDINGS
+            and not self._splitter.rest.strip()
+        )
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Bytes for the client; OverflowError when an event exceeds its bound."""
+        return b"".join([self._pass(event) for event in self._splitter.feed(chunk)])
+
+    def answer(self) -> Answer | None:
+        """What D said; None when it was longer than this relay keeps."""
+        if self._answer_room < 0:
+            return None
+        return answer_from_chunks(chunk for chunk in map(_object, self._datas) if chunk)
+
+    def _pass(self, event: bytes) -> bytes:
+        data = event_data(event)
+        if not data:
+            return event
+        if data == b"[DONE]":
+            self.done = True
+            return event
+        if _KEY in event:
+            event, data = self._without_params(event, data)
+        if _MATTERS.search(data):
+            self._learn(_object(data))
+            if self.error is not None:
+                return b""
+        self._keep(data)
+        return event
+
+    def _without_params(self, event: bytes, data: bytes) -> tuple[bytes, bytes]:
+        shorter = event.replace(_EMPTY_MEMBER, b"")
+        if _KEY not in shorter:
+            return shorter, event_data(shorter)
+        chunk = _object(data)
+        if KV_TRANSFER_PARAMS not in chunk:
+            return event, data  # the model talks about them
+        params = chunk.pop(KV_TRANSFER_PARAMS)
+        if params is not None:
+            self.params = params
+        data = orjson.dumps(chunk)
+        return _with_data(event, data), data
+
+    def _learn(self, chunk: Mapping[str, Any]) -> None:
+        error = chunk.get("error")
+        if error is not None:
+            self.error = error if isinstance(error, dict) else {}
+        usage = chunk.get("usage")
+        if isinstance(usage, dict):
+            self.usage = usage
+        for choice in chunk.get("choices") or ():
+            if isinstance(choice, dict) and isinstance(choice.get("finish_reason"), str):
+                self.finish_reason = choice["finish_reason"]
+
+    def _keep(self, data: bytes) -> None:
+        self._answer_room -= len(data)
+        if self._answer_room < 0:
+            self._datas.clear()
+        else:
+            self._datas.append(data)
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _with_data(event: bytes, data: bytes) -> bytes:
+    """The event with its data lines replaced by one; comments and other fields stay."""
+    others = [line for line in event.splitlines() if line and not line.startswith(b"data:")]
+    return b"\n".join([*others, b"data: " + data, b"", b""])

@@ -1,0 +1,137 @@
+"""A router process: serves what `assembly` built, and ends in order."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from disaggpair_router.app import metrics_application
+from disaggpair_router.assembly import Parts, assemble
+from disaggpair_router.config import RouterConfig, StaticEndpoints
+from disaggpair_router.handles import Handles
+from disaggpair_router.probe import Probe, static_endpoints
+
+logger = logging.getLogger(__name__)
+
+_EXPIRE_EVERY_S = 10.0
+_FLUSH_S = 3.0
+"""For releasing handles at the end; D keeps the rest until its own time limit."""
+_CUT_S = 0.5
+"""For connections that are still open once all turns have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """A router that serves."""
+
+    port: int
+    """The API's port, also when the configuration left it to the system."""
+    parts: Parts
+
+
+@asynccontextmanager
+async def running_router(
+    config: RouterConfig, *, clock: Callable[[], float] = time.monotonic
+) -> AsyncIterator[Router]:
+    """Serve while the block runs; then take no more, finish the turns, release the handles."""
+    parts = assemble(config, clock)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(parts.engines)
+        if config.metrics_port:
+            metrics = web.AppRunner(metrics_application(parts.metrics), access_log=None)
+            stack.push_async_callback(metrics.cleanup)
+            await _listen(metrics, config.host, config.metrics_port)
+        stack.push_async_callback(_give_back, parts)
+        await stack.enter_async_context(_background(_watch(config, parts)))
+        await stack.enter_async_context(_background(parts.releases.run()))
+        await stack.enter_async_context(_background(_expire(parts.handles)))
+        api = web.AppRunner(
+            parts.routes.application(config.limits.max_body_bytes),
+            # A client that leaves cancels the handler, which tells the turn: nothing is written
+            # before the first byte, so no failing write would show it.
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=_CUT_S,
+        )
+        stack.push_async_callback(_drain, api, parts, config.timeouts.drain_s)
+        port = await _listen(api, config.host, config.port)
+        logger.info("router of pair %s listens on port %d", config.pair, port)
+        yield Router(port, parts)
+
+
+async def serve(config: RouterConfig) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with running_router(config):
+        await stop.wait()
+        logger.info("stopping: turns in flight have %g s", config.timeouts.drain_s)
+
+
+async def _watch(config: RouterConfig, parts: Parts) -> None:
+    if isinstance(config.endpoints, StaticEndpoints):
+        static = static_endpoints(config.endpoints.prefill, config.endpoints.decode)
+        probe = Probe(
+            static,
+            engines=parts.engines,
+            endpoints=parts.endpoints,
+            every_s=config.timeouts.probe_s,
+        )
+        await probe.run()
+    else:
+        # Only a router in a cluster needs the Kubernetes client, which takes a second to import.
+        from disaggpair_router.pods import watch_pods
+
+        await watch_pods(config.endpoints, parts.endpoints)
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
+    await runner.setup()
+    await web.TCPSite(runner, host or None, port).start()
+    return int(runner.addresses[0][1])
+
+
+async def _drain(api: web.AppRunner, parts: Parts, limit_s: float) -> None:
+    parts.running.is_draining = True
+    for site in list(api.sites):
+        await site.stop()
+    await parts.running.drain(limit_s)
+    await api.cleanup()
+
+
+async def _give_back(parts: Parts) -> None:
+    parts.handles.give_up_all()
+    await parts.releases.flush(_FLUSH_S)
+
+
+async def _expire(handles: Handles) -> None:
+    while True:
+        await asyncio.sleep(_EXPIRE_EVERY_S)
+        handles.expire()
+
+
+@asynccontextmanager
+async def _background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run an endless task beside the block; a task that fails is logged when it does."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(_report)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await task
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        logger.critical("a background task ended", exc_info=task.exception())

@@ -1,0 +1,226 @@
+"""The conversations a router remembers: one handle each, usable once, for a time. Pure.
+
+The clock is passed in as seconds of a monotonic clock. The table is a cache: losing an entry
+costs one recomputation, so a bound is kept by forgetting, never by refusing a turn.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from disaggpair_router.answer import Answer
+from disaggpair_router.history import History, Mark
+from disaggpair_router.kv import Handle
+
+MissReason = Literal[
+    "first_turn",
+    "expired",
+    "edited",
+    "shorter",
+    "reasoning",
+    "tools",
+    "whitespace",
+    "scope",
+    "claimed",
+    "no_handle",
+    "other_engine",
+    "refused",
+    "paused",
+    "unsupported",
+    "off",
+    "no_prefill",
+]
+"""Why a turn runs without a handle; a label of the look-up counter and part of the turn's line."""
+
+ENTRY_BYTES = 512
+"""What an entry weighs besides its handle, in bytes, measured with sys.getsizeof and rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """One life of a decode engine. A restart makes another one of the same endpoint."""
+
+    endpoint: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The newest finished turn of a conversation."""
+
+    key: bytes
+    scope: bytes
+    mark: Mark | None
+    handle: Handle | None
+    """None when the turn left none that may be used; `reason` says why."""
+    holder: Holder
+    model: str
+    deadline: float
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The caller's credentials at the engines, for the release request."""
+    reason: MissReason = "first_turn"
+
+    def without_handle(self, reason: MissReason) -> "Entry":
+        """What is left to remember once the handle is used or unusable."""
+        return replace(self, handle=None, headers={}, reason=reason)
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory the entry stands for."""
+        return ENTRY_BYTES + (len(self.handle.raw) if self.handle else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A handle taken out of the table for one P leg."""
+
+    entry: Entry
+    handle: Handle
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """No handle for this turn. `unusable` is an entry whose blocks D may free now."""
+
+    reason: MissReason
+    unusable: Entry | None = None
+
+
+class Conversations:
+    """Bounded by entries and by bytes; the least recently stored conversation goes first."""
+
+    def __init__(self, *, max_entries: int, max_bytes: int, memory_s: float) -> None:
+        self._memory_s = memory_s
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._entries: OrderedDict[bytes, Entry] = OrderedDict()
+        self._size_bytes = 0
+        self._handles = 0
+
+    @property
+    def handles(self) -> int:
+        """Handles that wait for their next turn."""
+        return self._handles
+
+    @property
+    def size_bytes(self) -> int:
+        """Sum of the entries' sizes."""
+        return self._size_bytes
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(tuple(self._entries.values()))
+
+    def holder(self, key: bytes) -> Holder | None:
+        """The decode engine that has the conversation's blocks, also those it need not keep."""
+        entry = self._entries.get(key)
+        return entry.holder if entry else None
+
+    def claim(self, key: bytes, scope: bytes, history: History, now: float) -> Claim | Miss:
+        """Take the conversation's handle if this turn continues it. Nobody else gets it then.
+
+        An entry that does not fit is taken out as well: the turn's own handle replaces it, and
+        nothing else could match it before.
+        """
+        entry = self._entries.get(key)
+        if entry is None:
+            return Miss("first_turn")
+        if entry.handle is None or entry.mark is None:
+            return Miss(entry.reason)
+        self._put(entry.without_handle("claimed"))
+        if now >= entry.deadline:
+            return Miss("expired")
+        if scope != entry.scope:
+            return Miss("scope", entry)
+        difference = history.difference(entry.mark)
+        if difference:
+            return Miss(difference, entry)
+        return Claim(entry, entry.handle)
+
+    def restore(self, claim: Claim) -> list[Entry]:
+        """Put back a handle that certainly left the router nowhere, with its old deadline.
+
+        Gives back entries with handles that lost their place; it is the claim's own when a newer
+        turn of the conversation was stored meanwhile.
+        """
+        present = self._entries.get(claim.entry.key)
+        if present is None or present.reason != "claimed":
+            return [claim.entry]
+        self._put(claim.entry)
+        return self._within_bounds()
+
+    def store(self, entry: Entry) -> list[Entry]:
+        """Remember a finished turn; gives back entries with handles that lost their place."""
+        displaced = self._entries.get(entry.key)
+        self._put(entry)
+        self._entries.move_to_end(entry.key)
+        gone = [displaced] if displaced and displaced.handle else []
+        return gone + self._within_bounds()
+
+    def forget_holder(self, endpoint: str, *, but: str | None = None) -> int:
+        """Drop the handles of an engine that is gone, or of all its lives except `but`."""
+        stale = [
+            entry
+            for entry in self._entries.values()
+            if entry.handle
+            and entry.holder.endpoint == endpoint
+            and entry.holder.incarnation != but
+        ]
+        for entry in stale:
+            self._put(entry.without_handle("other_engine"))
+        return len(stale)
+
+    def expire(self, now: float) -> int:
+        """Drop the handles and entries whose time is over; how many handles went.
+
+        What is left of an entry stays `memory_s` longer, to say why there is no handle.
+        """
+        before = self._handles
+        for entry in self:
+            if now >= entry.deadline:
+                if entry.handle:
+                    ended = entry.without_handle("expired")
+                    self._put(replace(ended, deadline=entry.deadline + self._memory_s))
+                else:
+                    self._drop(entry.key)
+        return before - self._handles
+
+    def _within_bounds(self) -> list[Entry]:
+        gone = []
+        while len(self._entries) > self._max_entries or self._size_bytes > self._max_bytes:
+            oldest = self._drop(next(iter(self._entries)))
+            if oldest.handle:
+                gone.append(oldest)
+        return gone
+
+    def _put(self, entry: Entry) -> None:
+        old = self._entries.get(entry.key)
+        self._count(old, -1)
+        self._count(entry, 1)
+        self._entries[entry.key] = entry
+
+    def _drop(self, key: bytes) -> Entry:
+        entry = self._entries.pop(key)
+        self._count(entry, -1)
+        return entry
+
+    def _count(self, entry: Entry | None, sign: int) -> None:
+        if entry is not None:
+            self._size_bytes += sign * entry.size_bytes
+            self._handles += sign * (entry.handle is not None)
+
+
+def unverifiable(answer: Answer) -> MissReason | None:
+    """What in an answer an engine's chat template may render otherwise than D wrote it.
+
+    Templates drop reasoning from the history, print parsed tool arguments anew, and trim text;
+    any of them shifts the tokens under D's blocks although the messages are equal.
+    """
+    if answer.reasoning:
+        return "reasoning"
+    if answer.tool_calls:
+        return "tools"
+    return "whitespace" if answer.text != answer.text.strip() else None

@@ -1,0 +1,56 @@
+"""Cutting a byte stream into server-sent events, for any way the bytes arrive. Pure.
+
+`stream` relays events; this module only finds where one ends and what its data is. Bytes are
+never changed: the concatenation of all events and of `rest` is the input.
+"""
+
+import re
+
+# A line may end in CRLF, LF or CR, and an event ends at an empty line. The groups are atomic:
+# without that, the halves of one CRLF would count as two line ends.
+_END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_BOM = b"\xef\xbb\xbf"
+_TAIL = 3
+"""An end is at most four bytes, so a new read can complete one that began three bytes before."""
+
+
+class EventSplitter:
+    """Collects reads and gives back whole events, each with the empty line that ends it.
+
+    When a read ends between the CR and the LF of an event's last line end, the LF starts the
+    next event, where an empty line means nothing.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._held = bytearray()
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Events completed by `chunk`; OverflowError when one grows beyond the limit."""
+        held = self._held
+        start = max(0, len(held) - _TAIL)
+        held += chunk
+        events: list[bytes] = []
+        taken = 0
+        while end := _END.search(held, start):
+            start = end.end()
+            events.append(bytes(held[taken:start]))
+            taken = start
+        if taken:
+            del held[:taken]
+        if len(held) > self._limit_bytes:
+            raise OverflowError(f"an event is longer than {self._limit_bytes} bytes")
+        return events
+
+    @property
+    def rest(self) -> bytes:
+        """Bytes after the last complete event; not empty at the end means a cut stream."""
+        return bytes(self._held)
+
+
+def event_data(event: bytes) -> bytes:
+    """The event's data lines joined by LF; empty for comments and other fields."""
+    if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
+        return event[6:-2]
+    lines = event.removeprefix(_BOM).splitlines()
+    return b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))

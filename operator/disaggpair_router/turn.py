@@ -1,0 +1,97 @@
+"""One turn: P leg, D leg, and one repetition of both while the client has seen nothing.
+
+This module only orders; `prefill` and `decode` run the legs, `app` answers the client.
+"""
+
+from collections.abc import Callable
+
+from disaggpair_router.client import Client
+from disaggpair_router.decode import DecodeLeg
+from disaggpair_router.endpoints import Endpoints
+from disaggpair_router.errors import (
+    ClientLeft,
+    EngineBusy,
+    RouterError,
+    Unreachable,
+)
+from disaggpair_router.metrics import Metrics
+from disaggpair_router.prefill import UNREACHABLE_PAUSE_S, PrefillLeg
+from disaggpair_router.request import TurnRequest
+from disaggpair_router.turnlog import TurnRecord, log_turn
+
+_CLIENT_CLOSED = 499
+"""Status in the log of a turn whose client left."""
+
+
+class Turns:
+    """Runs turns; one object serves all of them."""
+
+    def __init__(
+        self,
+        *,
+        prefill: PrefillLeg,
+        decode: DecodeLeg,
+        endpoints: Endpoints,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._prefill = prefill
+        self._decode = decode
+        self._endpoints = endpoints
+        self._metrics = metrics
+        self._clock = clock
+
+    async def run(self, request: TurnRequest, client: Client) -> bytes | None:
+        """The answer's body, or None when the client got a stream.
+
+        Raises RouterError, which is the answer unless the stream has begun, or ClientLeft.
+        """
+        record = TurnRecord(request.request_id, request.conversation.label, self._clock())
+        try:
+            return await self._legs(request, client, record)
+        except ClientLeft as left:
+            record.status = _CLIENT_CLOSED
+            record.error = f"client_left_{left.stage}"
+            self._metrics.disconnects.labels(left.stage).inc()
+            raise
+        except RouterError as error:
+            record.status = 200 if client.has_begun else error.status
+            record.error = error.code
+            self._metrics.errors.labels(error.code).inc()
+            raise
+        except Exception:
+            record.status, record.error = RouterError.status, RouterError.code
+            self._metrics.errors.labels(RouterError.code).inc()
+            raise
+        finally:
+            self._finish(record)
+
+    async def _legs(self, request: TurnRequest, client: Client, record: TurnRecord) -> bytes | None:
+        avoid: set[str] = set()
+        while True:
+            prefilled = await self._prefill.run(request, client, record, avoid)
+            if client.is_gone:
+                raise ClientLeft("prefill")
+            try:
+                return await self._decode.run(request, prefilled, client, record)
+            except (Unreachable, EngineBusy) as error:
+                failed = prefilled.decode
+                if isinstance(error, Unreachable):
+                    self._endpoints.suspect(failed, UNREACHABLE_PAUSE_S)
+                if avoid or client.has_begun or not self._has_another(failed.name):
+                    raise
+                # D frees P's blocks when it refuses a request, so P's parameters are used up.
+                avoid.add(failed.name)
+                self._metrics.retries.labels("decode").inc()
+
+    def _has_another(self, name: str) -> bool:
+        other = self._endpoints.choose(avoid={name})
+        return other is not None and other.decode.name != name
+
+    def _finish(self, record: TurnRecord) -> None:
+        record.total_s = self._clock() - record.started
+        self._metrics.turns.labels(record.way).inc()
+        if record.way != "SINGLE" or record.miss is not None:
+            result = "miss" if record.miss else "hit"
+            self._metrics.lookups.labels(result, record.miss or "").inc()
+        log_turn(record)

@@ -1,0 +1,99 @@
+"""One line per turn: the record a turn fills in and how it is written. No prompt ever enters."""
+
+import json
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from disaggpair_router.session import MissReason
+
+Way = Literal["FULL", "PULL", "SINGLE"]
+LogFormat = Literal["human", "json"]
+
+logger = logging.getLogger("disaggpair_router.turn")
+
+
+@dataclass(slots=True)
+class TurnRecord:
+    """What is known of a turn so far."""
+
+    request_id: str
+    conversation: str
+    started: float
+    """Monotonic seconds, as every time here."""
+    way: Way = "FULL"
+    miss: MissReason | None = None
+    """None when P used a handle."""
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    prefill_s: float | None = None
+    first_byte_s: float | None = None
+    """From the start of the turn, as the client sees it."""
+    total_s: float | None = None
+    status: int = 200
+    error: str = ""
+    """Code of the error, also of one inside a stream whose status was 200."""
+
+    def add_usage(self, usage: object) -> None:
+        """Take the counts of a usage object; a later leg's replace an earlier one's."""
+        if not isinstance(usage, dict):
+            return
+        prompt = usage.get("prompt_tokens")
+        self.prompt_tokens = prompt if isinstance(prompt, int) else self.prompt_tokens
+        details = usage.get("prompt_tokens_details")
+        cached = details.get("cached_tokens") if isinstance(details, dict) else None
+        self.cached_tokens = cached if isinstance(cached, int) else self.cached_tokens
+
+    def fields(self) -> dict[str, Any]:
+        """The line's fields in their order; those that are not known are left out."""
+        fields = {
+            "request": self.request_id,
+            "conversation": self.conversation,
+            "way": self.way,
+            "kv": "MISS" if self.miss else "hit",
+            "reason": self.miss,
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "prefill_ms": _ms(self.prefill_s),
+            "first_byte_ms": _ms(self.first_byte_s),
+            "total_ms": _ms(self.total_s),
+            "status": self.status,
+            "error": self.error or None,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+class LineFormatter(logging.Formatter):
+    """Lines for people or JSON objects, one per record, with the time in UTC."""
+
+    def __init__(self, style: LogFormat) -> None:
+        super().__init__()
+        self._json = style == "json"
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; a record with `turn` shows its fields, another its message."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        turn = getattr(record, "turn", None)
+        fields: dict[str, Any] = turn.fields() if isinstance(turn, TurnRecord) else {}
+        if self._json:
+            line = {"time": time, "level": record.levelname.lower()}
+            return json.dumps(line | (fields or {"message": record.getMessage()}))
+        if not fields:
+            return f"{time} {record.levelname} {record.getMessage()}"
+        words = " ".join(_word(name, value) for name, value in fields.items())
+        return f"{time} turn {words}"
+
+
+def log_turn(record: TurnRecord) -> None:
+    """Write the turn's line."""
+    logger.info("turn", extra={"turn": record})
+
+
+def _word(name: str, value: object) -> str:
+    # The two words that people and alerts look for stand bare.
+    return str(value) if name == "kv" else f"{name}={value}"
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1_000, 1)
