@@ -12,7 +12,7 @@ from typing import Self
 from disaggpair_bed.controlplane.addresses import LoopbackPrefix
 from disaggpair_bed.controlplane.errors import StartError, ToolError
 from disaggpair_bed.controlplane.health import unready_nodes, wait_for_answer
-from disaggpair_bed.controlplane.images import Images, write_images
+from disaggpair_bed.controlplane.images import Images, bed_images, write_images
 from disaggpair_bed.controlplane.nodes import DEFAULT_NODES, NodeSpec, write_nodes_config
 from disaggpair_bed.controlplane.plane import START_PATIENCE_S, ControlPlane
 from disaggpair_bed.controlplane.progress import Say
@@ -30,10 +30,10 @@ class Cluster:
     """One cluster in one run folder, from `start` to `stop`; also a context manager.
 
     Start it from the main thread: its processes die with the thread that started them. It
-    starts empty and is started once.
+    starts empty and is started once. Without images its nodes know those of `bed_images`.
 
     Attributes:
-        run_dir: keys, kubeconfigs, logs and the nodes' files.
+        run_dir: keys, kubeconfigs, logs, the nodes' files, and `bin/` with kubectl and Helm.
         kubeconfig: kubeconfig of an administrator, there once the cluster is started.
         images: the image map, which running nodes read again when it changes.
         server: URL of the API server, known once the cluster is started.
@@ -52,7 +52,7 @@ class Cluster:
         self.images = self.run_dir / "images.yaml"
         self.server = ""
         self._nodes = tuple(nodes)
-        self._image_map = images or {}
+        self._image_map = bed_images() if images is None else images
         self._say = say
         self._group = ProcessGroup()
         self._held: list[Callable[[], None]] = []
@@ -85,6 +85,7 @@ class Cluster:
         run_dir = RunDir(self.run_dir)
         self._held.append(run_dir.release)
         try:
+            self._link_clients(self._tools)
             plane = ControlPlane(self.run_dir, self._tools, self._group)
             plane.start()
             self.server = plane.server
@@ -148,6 +149,13 @@ class Cluster:
     def helm(self, *args: str, stdin: str | None = None, timeout_s: float = 300.0) -> str:
         """What Helm prints, called as the administrator; errors as those of `kubectl`."""
         return self._call("helm", args, stdin, timeout_s)
+
+    def _link_clients(self, tools: Tools) -> None:
+        folder = self.run_dir / "bin"
+        folder.mkdir()
+        for name in ("kubectl", "helm"):
+            if name in tools.programs:
+                (folder / name).symlink_to(tools[name])
 
     def _call(self, tool: str, args: Sequence[str], stdin: str | None, timeout_s: float) -> str:
         if self._tools is None:

@@ -39,7 +39,9 @@ class Counter:
             self.packages += not line.startswith("go: ")
 
     def __str__(self) -> str:
-        last = self.last[-1] if self.last else "starting"
+        if not self.last:
+            return "starting"
+        last = self.last[-1]
         if self._total is None or last.startswith("go: "):
             return last
         return f"{self.packages} of at most {self._total} packages compiled, now {last}"

@@ -51,7 +51,7 @@ class RunDir:
             file.close()
             raise RunDirError(
                 f"a bed is running in {self.path} (process {_read_pid(lock)}): stop it with "
-                f"`disaggpair-bed down`, or name another folder"
+                f"`disaggpair-bed down --run-dir {self.path}`, or name another folder"
             ) from None
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
