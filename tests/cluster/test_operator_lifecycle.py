@@ -1,0 +1,341 @@
+"""The operator's process against a real API server, with the chart's rights and no node's help.
+
+The pair's zone has no node, so its engines wait; all else is real: apply, ownership, garbage
+collection, the CRD's rules, the watches.
+"""
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import yaml
+
+from disaggpair_bed.builders import FACTS, owner, pair, raw_pair
+from disaggpair_bed.cluster import Cluster
+from disaggpair_bed.controlplane.errors import ToolError
+from disaggpair_bed.operators import OperatorProcess, ServiceAccount
+from disaggpair_operator import kinds
+from disaggpair_operator.plan import desired
+
+ROOT = Path(__file__).parents[2]
+CRD = ROOT / "crds" / "disaggpair.dev_disaggpairs.yaml"
+BOUND_S = 60.0
+NOWHERE = {"placement": {"zone": "nowhere-1a"}}
+CHILDREN = ",".join(f"{kind.plural}.{kind.version}.{kind.group}" for kind in kinds.CHILDREN)
+EXPECTED = len(desired(pair(NOWHERE), owner(), FACTS).objects)
+
+T = TypeVar("T")
+
+
+def eventually(question: Callable[[], T], what: str) -> T:
+    """The first true answer; fails when there is none within the bound."""
+    deadline = time.monotonic() + BOUND_S
+    while not (answer := question()):
+        assert time.monotonic() < deadline, f"not within {BOUND_S:.0f} s: {what}"
+        time.sleep(0.1)
+    return answer
+
+
+class Bench:
+    """One namespace with an operator, and short ways to ask about it."""
+
+    def __init__(self, cluster: Cluster, namespace: str, start: Callable[..., OperatorProcess]):
+        self.cluster = cluster
+        self.namespace = namespace
+        self.start = start
+
+    def kubectl(self, *args: str, stdin: str | None = None) -> str:
+        return self.cluster.kubectl(*args, f"--namespace={self.namespace}", stdin=stdin)
+
+    def put(self, obj: dict[str, Any], *flags: str) -> None:
+        self.kubectl("apply", "--server-side", *flags, "-f", "-", stdin=json.dumps(obj))
+
+    def put_pair(self, changes: dict[str, Any] | None = None) -> None:
+        self.put(raw_pair({**NOWHERE, **(changes or {})}, namespace=self.namespace))
+
+    def get(self, *what: str) -> Any:
+        return json.loads(self.kubectl("get", *what, "--output=json", "--ignore-not-found") or "{}")
+
+    def pair(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.get("disaggpair", "chat")
+        return found
+
+    def children(self) -> list[dict[str, Any]]:
+        found = self.get(CHILDREN, "--selector=disaggpair.dev/pair=chat")
+        return list(found.get("items", []))
+
+    def condition(self, type_: str) -> dict[str, Any]:
+        conditions = self.pair().get("status", {}).get("conditions", [])
+        return next((c for c in conditions if c["type"] == type_), {})
+
+    def await_children(self) -> list[dict[str, Any]]:
+        return eventually(
+            lambda: found if len(found := self.children()) == EXPECTED else [],
+            f"{EXPECTED} children",
+        )
+
+    def versions(self) -> dict[str, str]:
+        objects = [self.pair(), *self.children()]
+        return {
+            f"{obj['kind']}/{obj['metadata']['name']}": obj["metadata"]["resourceVersion"]
+            for obj in objects
+        }
+
+
+@pytest.fixture(scope="module")
+def definition(cluster: Cluster) -> Iterator[None]:
+    """The CRD, for as long as this module runs unless it was there before."""
+    name = "disaggpairs.disaggpair.dev"
+    present = cluster.kubectl("get", "crd", name, "--ignore-not-found")
+    if not present:
+        cluster.kubectl("apply", "--server-side", "-f", str(CRD))
+        cluster.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+    yield
+    if not present:
+        cluster.kubectl("delete", "crd", name, "--timeout=60s", timeout_s=90)
+
+
+@pytest.fixture
+def bench(cluster: Cluster, definition: None, namespace: str, tmp_path: Path) -> Iterator[Bench]:
+    """A namespace whose operator has the chart's rights; a test starts it."""
+    account = ServiceAccount(cluster, namespace)
+    kubeconfig = account.write_kubeconfig(tmp_path / "operator.kubeconfig")
+    started: list[OperatorProcess] = []
+
+    def start(*flags: str) -> OperatorProcess:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        log = tmp_path / f"operator-{len(started)}.log"
+        process = OperatorProcess(kubeconfig, namespace, log, port, *flags)
+        process.start()
+        started.append(process)
+        return process
+
+    yield Bench(cluster, namespace, start)
+    for process in started:
+        process.stop()
+    account.remove()
+
+
+def test_a_pair_gets_children_that_it_owns_and_only_its_status_is_touched(bench: Bench) -> None:
+    bench.put_pair()
+    bench.start()
+    children = bench.await_children()
+    uid = bench.pair()["metadata"]["uid"]
+    for child in children:
+        (reference,) = child["metadata"]["ownerReferences"]
+        assert (reference["uid"], reference["controller"]) == (uid, True)
+    pair = eventually(
+        lambda: found if (found := bench.pair()).get("status", {}).get("conditions") else {},
+        "a status",
+    )
+    assert pair["metadata"]["generation"] == pair["status"]["observedGeneration"] == 1
+    assert "finalizers" not in pair["metadata"]
+    assert "annotations" not in pair["metadata"]
+    managed = bench.get("disaggpair", "chat", "--show-managed-fields")["metadata"]["managedFields"]
+    ours = [entry for entry in managed if entry["manager"] == "disaggpair-operator"]
+    assert [(entry["operation"], entry["subresource"]) for entry in ours] == [("Apply", "status")]
+
+
+def test_an_edit_of_the_pair_reaches_its_children(bench: Bench) -> None:
+    bench.put_pair()
+    bench.start()
+    bench.await_children()
+    bench.put_pair({"prefill": {"replicas": 2}})
+    eventually(
+        lambda: bench.get("deployment", "chat-prefill")["spec"]["replicas"] == 2, "2 replicas"
+    )
+    eventually(lambda: bench.pair()["status"]["observedGeneration"] == 2, "generation 2 observed")
+
+
+def test_a_deleted_child_comes_back_and_an_edited_one_is_put_back(bench: Bench) -> None:
+    bench.put_pair()
+    bench.start()
+    bench.await_children()
+    was = bench.get("service", "chat-prefill")["metadata"]["uid"]
+    bench.kubectl("delete", "service", "chat-prefill")
+    eventually(
+        lambda: bench.get("service", "chat-prefill").get("metadata", {}).get("uid", was) != was,
+        "a new Service",
+    )
+    bench.kubectl("scale", "deployment/chat-decode", "--replicas=7")
+    eventually(
+        lambda: bench.get("deployment", "chat-decode")["spec"]["replicas"] == 1, "1 replica again"
+    )
+    bench.kubectl("label", "service", "chat-decode", "disaggpair.dev/pair-")
+    eventually(
+        lambda: "disaggpair.dev/pair" in bench.get("service", "chat-decode")["metadata"]["labels"],
+        "the label again",
+    )
+
+
+def test_deleting_the_pair_leaves_nothing_and_nothing_is_made_for_a_pair_on_its_way_out(
+    bench: Bench,
+) -> None:
+    bench.put_pair()
+    operator = bench.start("--resync-seconds=1")
+    bench.await_children()
+    # A finalizer of somebody else holds the pair between the two moments.
+    bench.kubectl(
+        "patch",
+        "disaggpair/chat",
+        "--type=merge",
+        '--patch={"metadata":{"finalizers":["example.com/hold"]}}',
+    )
+    bench.kubectl("delete", "disaggpair", "chat", "--wait=false")
+    bench.kubectl("delete", "service", "chat-prefill")
+    before = operator.reconciles()
+    eventually(lambda: operator.reconciles() >= before + 3, "3 more reconciles")
+    assert bench.get("service", "chat-prefill") == {}
+    bench.kubectl(
+        "patch", "disaggpair/chat", "--type=merge", '--patch={"metadata":{"finalizers":null}}'
+    )
+    eventually(lambda: not bench.children(), "no children")
+    assert bench.pair() == {}
+    operator.check()
+
+
+def test_a_pair_made_anew_under_its_old_name_is_served(bench: Bench) -> None:
+    bench.put_pair()
+    bench.start()
+    bench.await_children()
+    bench.kubectl("delete", "disaggpair", "chat", "--wait=false")
+    bench.put_pair()
+    uid = bench.pair()["metadata"]["uid"]
+
+    def renewed() -> bool:
+        owners = [child["metadata"]["ownerReferences"][0]["uid"] for child in bench.children()]
+        return owners == [uid] * EXPECTED
+
+    eventually(renewed, "children of the new pair alone")
+    eventually(lambda: bench.condition("Accepted").get("status") == "True", "Accepted")
+
+
+def test_somebody_elses_object_is_left_alone_and_named_in_the_status(bench: Bench) -> None:
+    bench.put(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "chat-router", "namespace": bench.namespace},
+            "data": {"theirs": "yes"},
+        }
+    )
+    bench.put_pair()
+    bench.start()
+    eventually(lambda: len(bench.children()) == EXPECTED - 1, "the other children")
+    name = f"ConfigMap {bench.namespace}/chat-router"
+    eventually(lambda: name in str(bench.pair().get("status")), "the object's name in the status")
+    assert bench.get("configmap", "chat-router")["data"] == {"theirs": "yes"}
+
+
+def test_a_pair_that_is_wrong_past_the_crd_says_so(bench: Bench) -> None:
+    # Stored while the CRD asks for less, as under an older release.
+    loose = yaml.safe_load(CRD.read_text())
+    version = loose["spec"]["versions"][0]
+    version["schema"]["openAPIV3Schema"] = {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+    wrong = raw_pair(
+        {"fabric": {"type": "CarrierPigeons", "devices": 16}}, namespace=bench.namespace
+    )
+    crd = f"--filename={CRD}"
+    bench.cluster.kubectl(
+        "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=yaml.safe_dump(loose)
+    )
+    try:
+        eventually(lambda: _accepted(bench, wrong), "the loose CRD in force")
+    finally:
+        bench.cluster.kubectl("apply", "--server-side", "--force-conflicts", crd)
+    eventually(lambda: not _accepted(bench, wrong, "--dry-run=server"), "the CRD in force again")
+    bench.start()
+    accepted = eventually(lambda: bench.condition("Accepted"), "an Accepted condition")
+    assert (accepted["status"], accepted["observedGeneration"]) == ("False", 1)
+    assert "spec.fabric.type" in accepted["message"]
+    assert "CarrierPigeons" in accepted["message"]
+    assert bench.children() == []
+
+
+def _accepted(bench: Bench, obj: dict[str, Any], *flags: str) -> bool:
+    named = {**obj, "metadata": {**obj["metadata"], "name": "probe" if flags else "chat"}}
+    try:
+        bench.put(named, *flags)
+    except ToolError:
+        return False
+    return True
+
+
+def test_a_restart_loses_nothing_that_happened_meanwhile(bench: Bench) -> None:
+    bench.put_pair()
+    first = bench.start()
+    bench.await_children()
+    first.stop()
+    assert first.lines()[-1]["text"] == "told to stop"
+    bench.kubectl("delete", "service", "chat-prefill")
+    bench.put_pair({"decode": {"replicas": 2}})
+    second = bench.start()
+    bench.await_children()
+    eventually(
+        lambda: bench.get("deployment", "chat-decode")["spec"]["replicas"] == 2, "the edit's effect"
+    )
+    second.check()
+
+
+def test_nothing_is_written_while_nothing_changes(bench: Bench) -> None:
+    bench.put_pair({"suspend": True})
+    operator = bench.start("--resync-seconds=1")
+    bench.await_children()
+
+    def settled() -> dict[str, str]:
+        before, count = bench.versions(), operator.reconciles()
+        eventually(lambda: operator.reconciles() > count, "one more reconcile")
+        return before if bench.versions() == before else {}
+
+    before = eventually(settled, "a reconcile that changes nothing")
+    count = operator.reconciles()
+    eventually(lambda: operator.reconciles() >= count + 4, "4 more reconciles")
+    assert bench.versions() == before
+
+
+def test_our_own_writes_ask_for_no_reconcile_after_the_last(bench: Bench) -> None:
+    bench.put_pair({"suspend": True})
+    operator = bench.start()
+    bench.await_children()
+
+    def silent() -> bool:
+        count = operator.reconciles()
+        time.sleep(2.0)
+        return count > 0 and operator.reconciles() == count
+
+    eventually(silent, "two seconds without a reconcile")
+    assert operator.reconciles() < 30
+
+
+def test_without_the_crd_the_operator_says_what_to_install_and_ends(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    missing = yaml.safe_load(cluster.kubeconfig.read_text())
+    missing["clusters"][0]["cluster"]["server"] += "/api/v1/nowhere"
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(yaml.safe_dump(missing))
+    operator = OperatorProcess(kubeconfig, namespace, tmp_path / "operator.log", 0)
+    operator.start()
+    eventually(lambda: not operator.running, "its end")
+    assert "install the CustomResourceDefinition" in str(operator.lines()[-1])
+
+
+def test_without_rights_the_operator_says_what_it_may_not_do_and_ends(
+    cluster: Cluster, definition: None, namespace: str, tmp_path: Path
+) -> None:
+    account = ServiceAccount(cluster, namespace)
+    kubeconfig = account.write_kubeconfig(tmp_path / "operator.kubeconfig")
+    account.remove()
+    operator = OperatorProcess(kubeconfig, "default", tmp_path / "operator.log", 0)
+    operator.start()
+    eventually(lambda: not operator.running, "its end")
+    assert "could not list DisaggPair in default" in str(operator.lines()[-1])
