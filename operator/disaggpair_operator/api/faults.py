@@ -45,18 +45,18 @@ def faults_of(error: ValidationError, schemas: Mapping[str, Node]) -> list[Fault
     return found
 
 
-def place(path: str, step: str | int) -> str:
+def _path(location: tuple[str | int, ...]) -> str:
+    path = ""
+    for step in location:
+        path = _below(path, step)
+    return path
+
+
+def _below(path: str, step: str | int) -> str:
     """The path of the field `step` below `path`; indices and odd keys stand in brackets."""
     if isinstance(step, int) or not step.isidentifier():
         return f"{path}[{step}]"
     return f"{path}.{step}" if path else step
-
-
-def _path(location: tuple[str | int, ...]) -> str:
-    path = ""
-    for step in location:
-        path = place(path, step)
-    return path
 
 
 def _broken_rules(details: ErrorDetails) -> list[Fault]:

@@ -6,7 +6,6 @@ got past it (stored under an older CRD) and for previews without a cluster.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from pydantic import ValidationError
 
 from disaggpair_operator import names
 from disaggpair_operator.api.crd import spec_schema
-from disaggpair_operator.api.faults import Fault, faults_of, place
+from disaggpair_operator.api.faults import Fault, faults_of
 from disaggpair_operator.api.schema import Node
 from disaggpair_operator.api.v1alpha1 import DisaggPair, Status
 
@@ -33,15 +32,11 @@ def parse(raw: Mapping[str, Any]) -> DisaggPair | list[Fault]:
     faults = _head_faults(raw)
     if not isinstance(raw.get("spec"), Mapping):
         return [*faults, Fault("spec", "spec is required and must be a mapping")]
-    stored = _Stored([])
-    spec = stored.value(raw["spec"], _spec_schema(), "spec")
-    faults += stored.nulls
+    spec = _as_stored(raw["spec"], _spec_schema())
     try:
         pair = DisaggPair.model_validate({"spec": spec, "status": _status(raw.get("status"))})
     except ValidationError as error:
-        known = {fault.path for fault in faults}
-        found = faults_of(error, {"spec": _spec_schema()})
-        return faults + [fault for fault in found if fault.path not in known]
+        return faults + faults_of(error, {"spec": _spec_schema()})
     return faults or pair
 
 
@@ -78,38 +73,21 @@ def _head_faults(raw: Mapping[str, Any]) -> list[Fault]:
     return faults
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """Reads a raw value as the API server stores it, and collects the nulls it refuses."""
+def _as_stored(raw: object, node: Node) -> object:
+    """A raw value as the API server stores it when it is created.
 
-    nulls: list[Fault]
-
-    def value(self, raw: object, node: Node, path: str) -> object:
-        if isinstance(raw, Mapping):
-            fields = node.get("properties", {})
-            return {
-                name: self.value(value, self._below(node, name), place(path, name))
-                for name, value in raw.items()
-                if not (value is None and self._is_left_out(fields.get(name), place(path, name)))
-            }
-        if isinstance(raw, list):
-            return [
-                self.value(item, node.get("items", {}), f"{path}[{index}]")
-                for index, item in enumerate(raw)
-            ]
-        if isinstance(raw, float) and raw.is_integer() and node.get("type") == "integer":
-            return int(raw)
-        return raw
-
-    @staticmethod
-    def _below(node: Node, name: str) -> Node:
-        below: Node = node.get("properties", {}).get(name) or node.get("additionalProperties", {})
-        return below
-
-    def _is_left_out(self, field: Node | None, path: str) -> bool:
-        """Whether the API server drops a null: only where it then fills in a default."""
-        if field is None:
-            return False
-        if "default" not in field:
-            self.nulls.append(Fault(path, f"{path} is null; give it a value or leave it out"))
-        return True
+    A null counts as left out, and 2.0 as 2 where a whole number belongs.
+    """
+    if isinstance(raw, Mapping):
+        fields = node.get("properties", {})
+        others = node.get("additionalProperties")
+        return {
+            name: _as_stored(value, fields.get(name, others or {}))
+            for name, value in raw.items()
+            if value is not None or (name not in fields and others is None)
+        }
+    if isinstance(raw, list):
+        return [_as_stored(item, node.get("items", {})) for item in raw]
+    if isinstance(raw, float) and raw.is_integer() and node.get("type") == "integer":
+        return int(raw)
+    return raw
