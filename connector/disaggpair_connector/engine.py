@@ -1,0 +1,56 @@
+"""Every name of vLLM that the connector uses; no other module imports vllm.
+
+vLLM does not promise to keep these names. Its release is checked before they are imported, so that
+the message names the release and not the first name that it lacks. `tests/contract` compares what
+stands here with the classes of installed engines.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import vllm
+
+from disaggpair_connector import compat
+
+compat.require_engine(vllm.__version__)
+
+# ruff: noqa: E402
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import NixlPullConnector
+from vllm.logger import init_logger
+
+compat.require_base(NixlPullConnector)
+
+__all__ = ["VLLM_VERSION", "KVConnectorRole", "NixlPullConnector", "engine_logger", "extra_config"]
+
+VLLM_VERSION: str = vllm.__version__
+
+
+def engine_logger() -> Any:
+    """A logger below vLLM's own, which has its format and its level."""
+    return init_logger("vllm.disaggpair")
+
+
+def extra_config(vllm_config: Any) -> Mapping[str, Any]:
+    """The `kv_connector_extra_config` of an engine."""
+    extra: Mapping[str, Any] = vllm_config.kv_transfer_config.kv_connector_extra_config
+    return extra
+
+
+def name_checks_fault(vllm_config: Any) -> str | None:
+    """One sentence on a setting that vLLM handles for a connector named NixlConnector only.
+
+    vLLM 0.31.0 to 0.33.0 compares the *name* in the configuration: under another one it neither
+    refuses the first setting nor adjusts the cache layout that the second one needs.
+    """
+    if getattr(vllm_config.model_config, "enable_return_routed_experts", False):
+        return (
+            "--enable-return-routed-experts does not work with NIXL transfers: remove it, since "
+            "the routed experts of transferred tokens are not known to the reader."
+        )
+    if (size := vllm_config.parallel_config.decode_context_parallel_size) > 1:
+        return (
+            f"--decode-context-parallel-size is {size} and DisaggPairConnector supports 1: vLLM "
+            "lays the cache out for transfers only under the connector Nixl."
+        )
+    return None
