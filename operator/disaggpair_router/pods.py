@@ -75,13 +75,13 @@ class PodSource:
     async def follow(self) -> None:
         """One list and the watches that continue it; ends by WatchFailed only."""
         listed = await self._pods.list()
-        self._wait_s = _FIRST_WAIT_S
         found = (endpoint_of(pod, self._port) for pod in listed.get("items") or ())
         self._endpoints.replace_all(endpoint for endpoint in found if endpoint)
         version = str(listed["metadata"]["resourceVersion"])
         while True:
             async for event in self._pods.watch(version):
                 version = self._take(event)
+                self._wait_s = _FIRST_WAIT_S
 
     def _take(self, event: Object) -> str:
         """Apply one event and give back the version after it."""
@@ -99,8 +99,9 @@ class PodSource:
 
 
 class ApiPods:
-    """The pods of one pair at the API server, as plain JSON: the typed models cost more to build
-    than everything else a router does with them.
+    """The pods of one pair at the API server, as plain JSON.
+
+    The client's typed models cost more to build than everything a router does with a pod.
     """
 
     def __init__(self, api: client.CoreV1Api, namespace: str, pair: str) -> None:

@@ -21,6 +21,7 @@ _KEY = KV_TRANSFER_PARAMS.encode()
 # puts them into every chunk but the last.
 _EMPTY_MEMBER = b',"' + _KEY + b'":null'
 _MATTERS = re.compile(rb'"(?:finish_reason"\s*:\s*"|usage"\s*:\s*\{|error"\s*:)')
+_DATA_STARTS = (b"data:", b"\xef\xbb\xbfdata:")
 ENDINGS = frozenset({"stop", "length", "tool_calls", "function_call"})
 """Finish reasons of an answer that is complete; D gives a handle after no other."""
 
@@ -118,6 +119,9 @@ def _object(data: bytes) -> dict[str, Any]:
 
 
 def _with_data(event: bytes, data: bytes) -> bytes:
-    """The event with its data lines replaced by one; comments and other fields stay."""
-    others = [line for line in event.splitlines() if line and not line.startswith(b"data:")]
-    return b"\n".join([*others, b"data: " + data, b"", b""])
+    """The event with its data lines replaced by one; every other byte stays."""
+    lines = event.splitlines(keepends=True)
+    first = next(index for index, line in enumerate(lines) if line.startswith(_DATA_STARTS))
+    ending = lines[first][len(lines[first].rstrip(b"\r\n")) :]
+    others = [line for line in lines[first + 1 :] if not line.startswith(b"data:")]
+    return b"".join([*lines[:first], b"data: ", data, ending, *others])

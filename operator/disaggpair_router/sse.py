@@ -17,20 +17,26 @@ _TAIL = 3
 class EventSplitter:
     """Collects reads and gives back whole events, each with the empty line that ends it.
 
-    When a read ends between the CR and the LF of an event's last line end, the LF starts the
-    next event, where an empty line means nothing.
+    When a read ends between the CR and the LF of an event's last line end, the event is given
+    back at once and the LF follows as one of its own, which means nothing to a reader.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._held = bytearray()
+        self._ended_in_cr = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Events completed by `chunk`; OverflowError when one grows beyond the limit."""
+        events: list[bytes] = []
+        if self._ended_in_cr and chunk:
+            self._ended_in_cr = False
+            if chunk.startswith(b"\n"):
+                events.append(b"\n")
+                chunk = chunk[1:]
         held = self._held
         start = max(0, len(held) - _TAIL)
         held += chunk
-        events: list[bytes] = []
         taken = 0
         while end := _END.search(held, start):
             start = end.end()
@@ -38,6 +44,7 @@ class EventSplitter:
             taken = start
         if taken:
             del held[:taken]
+            self._ended_in_cr = not held and events[-1].endswith(b"\r")
         if len(held) > self._limit_bytes:
             raise OverflowError(f"an event is longer than {self._limit_bytes} bytes")
         return events
