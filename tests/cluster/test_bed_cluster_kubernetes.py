@@ -130,15 +130,14 @@ def test_a_node_reads_the_secrets_of_its_own_pods_only(cluster: Cluster, namespa
         read_as("p5en-a-2")
 
 
-def test_a_node_changes_no_other_node(cluster: Cluster) -> None:
-    with pytest.raises(ToolError, match="is not allowed to modify node 'p5en-a-2'"):
+def test_a_node_does_not_give_itself_the_labels_of_an_administrator(cluster: Cluster) -> None:
+    kubeconfig = f"--kubeconfig={cluster.node_kubeconfig('p5en-a-1')}"
+    cluster.kubectl(kubeconfig, "label", "node", "p5en-a-1", "example.test/mine=yes")
+    with pytest.raises(ToolError, match="is not allowed to modify labels"):
         cluster.kubectl(
-            f"--kubeconfig={cluster.node_kubeconfig('p5en-a-1')}",
-            "label",
-            "node",
-            "p5en-a-2",
-            "example.test/label=value",
+            kubeconfig, "label", "node", "p5en-a-1", "node-restriction.kubernetes.io/trusted=yes"
         )
+    cluster.kubectl(kubeconfig, "label", "node", "p5en-a-1", "example.test/mine-")
 
 
 def test_helm_installs_a_chart(cluster: Cluster, namespace: str, tmp_path: Path) -> None:

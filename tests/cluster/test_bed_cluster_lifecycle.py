@@ -12,8 +12,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from disaggpair_bed.cluster import Cluster
+from disaggpair_bed.cluster import DEFAULT_NODES, Cluster
+from disaggpair_bed.controlplane import flags
 from disaggpair_bed.controlplane.errors import ProcessDiedError, RunDirError, ToolError
+from disaggpair_bed.controlplane.images import OPERATOR
 from disaggpair_bed.controlplane.rundir import live_supervisor
 from disaggpair_bed.tools import find_tools
 
@@ -47,10 +49,10 @@ def bed(*args: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
 
 
-def wait_until_gone(run_dir: Path) -> None:
+def wait_until(condition: Callable[[], bool], describe: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while left := processes_of(run_dir):
-        assert time.monotonic() < deadline, left
+    while not condition():
+        assert time.monotonic() < deadline, describe()
         time.sleep(0.05)
 
 
@@ -82,8 +84,6 @@ def test_a_cluster_defends_its_folder_and_tells_who_died(tmp_path: Path) -> None
 
 def test_a_failed_start_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server refuses a flag, etcd runs by then."""
-    from disaggpair_bed.controlplane import flags
-
     good = flags.apiserver
     monkeypatch.setattr(flags, "apiserver", lambda *args: [*good(*args), "--no-such-flag"])
     with pytest.raises(ProcessDiedError, match=r"apiserver ended by itself(.|\n)*no-such-flag"):
@@ -115,14 +115,32 @@ def test_a_killed_supervisor_takes_all_with_it_and_the_folder_is_free(tmp_path: 
     run_dir = tmp_path / "run"
     up = bed("up", "--run-dir", str(run_dir))
     assert up.returncode == 0, up.stdout
+    assert up.stdout.count("p5en.48xlarge") == len(DEFAULT_NODES)
     supervisor = live_supervisor(run_dir)
     assert supervisor is not None
-    assert len(processes_of(run_dir)) >= len(PROGRAMS) + 1
+    start_pod_of_two_processes(run_dir)
 
     os.kill(supervisor, signal.SIGKILL)
-    wait_until_gone(run_dir)
+    wait_until(lambda: processes_of(run_dir) == [], lambda: processes_of(run_dir))
     with Cluster(run_dir) as cluster:
         assert "default" in cluster.kubectl("get", "namespaces")
+
+
+def start_pod_of_two_processes(run_dir: Path) -> None:
+    """A container whose process has a child; both name the run folder."""
+    nested = "sh -c 'sleep 3600; :' \"$0\"; :"
+    command = ["run", "idle", f"--image={OPERATOR}", "--restart=Never", "--command", "--"]
+    environment = {**os.environ, "KUBECONFIG": str(run_dir / "admin.kubeconfig")}
+    subprocess.run(
+        [str(run_dir / "bin/kubectl"), *command, "sh", "-c", nested, str(run_dir)],
+        env=environment,
+        check=True,
+        capture_output=True,
+    )
+    wait_until(
+        lambda: sum("sleep 3600" in line for line in processes_of(run_dir)) >= 2,
+        lambda: (run_dir / "logs" / "nodes.log").read_text(),
+    )
 
 
 def test_a_failed_call_tells_what_the_client_said(cluster: Cluster) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from disaggpair_bed.cluster import DEFAULT_NODES, Cluster
+from disaggpair_bed.controlplane.images import Images, bed_images
 
 DEFAULT_RUN_DIR = Path(".run/cluster")
 
@@ -40,6 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_RUN_DIR,
         help="folder of keys, logs and state; emptied first (default: %(default)s)",
     )
+    parser.add_argument(
+        "--engine",
+        choices=("sim", "cpu"),
+        default="sim",
+        help="engines that pods can have: simulated ones, or these and real vLLM on the CPU, "
+        "which is installed first (default: %(default)s)",
+    )
     parser.add_argument("--no-nodes", action="store_true", help="start the control plane only")
     parser.add_argument(
         "--foreground", action="store_true", help="stay, and stop the cluster at Ctrl-C"
@@ -60,7 +68,7 @@ def _supervise(args: argparse.Namespace) -> int:
         signal.signal(number, _interrupt)
     nodes = () if args.no_nodes else DEFAULT_NODES
     try:
-        with Cluster(args.run_dir, nodes, say=_say) as cluster:
+        with Cluster(args.run_dir, nodes, _images(args.engine), say=_say) as cluster:
             _describe(cluster)
             if args.detached:
                 _say(_READY)
@@ -73,7 +81,7 @@ def _supervise(args: argparse.Namespace) -> int:
 
 def _detach(args: argparse.Namespace) -> int:
     command = [sys.executable, "-m", "disaggpair_bed.cli", "up", "--detached"]
-    command += ["--run-dir", str(args.run_dir)]
+    command += ["--run-dir", str(args.run_dir), "--engine", args.engine]
     command += ["--no-nodes"] if args.no_nodes else []
     supervisor = subprocess.Popen(
         command,
@@ -95,6 +103,15 @@ def _detach(args: argparse.Namespace) -> int:
     finally:
         supervisor.stdout.close()
     return supervisor.wait()
+
+
+def _images(engine: str) -> Images:
+    images = bed_images()
+    if engine == "cpu":
+        from disaggpair_bed.cpu.image import cpu_images  # not for those who need none of it
+
+        images |= cpu_images(_say)
+    return images
 
 
 def _describe(cluster: Cluster) -> None:
