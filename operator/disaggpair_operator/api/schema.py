@@ -196,7 +196,7 @@ def _make_inclusive(node: Node, bound: str, limit: str, step: int) -> None:
 
 def _require_bound(node: Node, keyword: str, path: str) -> None:
     if keyword not in node:
-        raise NotStructural(path, f"a {node['type']} without {keyword}")
+        raise NotStructural(path, f"type {node['type']} without {keyword}")
 
 
 def _refuse_the_rest(node: Node, path: str) -> None:
