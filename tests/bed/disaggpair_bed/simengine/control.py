@@ -45,9 +45,10 @@ class _Control:
                 "engine_id": self._engine.engine_id,
                 "blocks": core.pool.num_blocks,
                 "free_blocks": core.pool.free_blocks,
-                "leases": len(core.leases),
+                "leases": len(core.connector.leases),
                 "running": core.running,
                 "waiting": core.waiting,
+                "reading": core.reading,
                 "in_flight": self._engine.in_flight,
             }
         )

@@ -81,7 +81,7 @@ class Engine:
         """Wait until no request runs and no blocks are pinned, at most so long."""
         try:
             async with asyncio.timeout(timeout_s):
-                while (self._streams or len(self.core.leases)) and not self.death:
+                while (self._streams or len(self.core.connector.leases)) and not self.death:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
@@ -105,7 +105,7 @@ class Engine:
             self._guarded(lambda: self.core.abort(request_id, self._clock()))
             self._wake_up()
 
-    def refuse(self, params: dict[str, Any] | None) -> None:
+    def refuse(self, params: dict[str, Any]) -> None:
         """The API refused a request with these parameters."""
         if not self.death:
             self._guarded(lambda: self.core.refuse(params))

@@ -106,7 +106,10 @@ class Generation:
         response = web.StreamResponse(headers={"Content-Type": SSE})
         await self._slow()
         await response.prepare(request)
-        failed = not await self._relay(request, response, run, faults)
+        try:
+            failed = not await self._relay(request, response, run, faults)
+        except EngineDeadError:
+            failed = True
         if faults.drop:
             _reset(request)
         if failed:

@@ -12,7 +12,7 @@ class Heartbeats:
     """Requests that wait for a peer's blocks, from their arrival until the blocks are here."""
 
     def __init__(self, lease_s: float, *, enabled: bool = True) -> None:
-        self._interval_s = max(lease_s / 6, _SHORTEST_INTERVAL_S)
+        self._interval_s = max(lease_s // 6, _SHORTEST_INTERVAL_S)
         self._enabled = enabled
         self._waits: dict[str, tuple[Peer, str]] = {}
         self._last: float | None = None

@@ -50,6 +50,12 @@ class Request:
         """Tokens sampled so far."""
         return len(self.tokens) - self.prompt_tokens
 
+    @property
+    def reported_cached(self) -> int:
+        """Prompt tokens that a cache saved, on P when D was told of them: what usage reports."""
+        remote = (self.params or {}).get("remote_prefill_cached_tokens")
+        return remote if isinstance(remote, int) else self.cached
+
 
 @dataclass(frozen=True)
 class Peer:

@@ -71,18 +71,18 @@ class SideChannel:
                 }
             )
         if operation == "heartbeat":
-            self._core.serve_heartbeat(header["request_ids"], self._clock())
+            self._core.connector.serve_heartbeat(header["request_ids"], self._clock())
             return None
         reply = None
         if operation == "read":
             reply = self._read(header["request_id"], header["blocks"])
         else:
-            self._core.serve_notify(header["request_id"])
+            self._core.connector.serve_notify(header["request_id"])
         self._changed()
         return reply
 
     def _read(self, request_id: str, blocks: list[int]) -> bytes:
         try:
-            return wire.frame({}, self._core.serve_read(request_id, blocks))
+            return wire.frame({}, self._core.connector.serve_read(request_id, blocks))
         except IndexError as error:
             return wire.frame({"error": str(error)})

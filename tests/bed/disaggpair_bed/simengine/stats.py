@@ -44,3 +44,9 @@ class Stats:
     bytes_transferred: Histogram = field(default_factory=Histogram)
     finished: dict[str, int] = field(default_factory=dict)
     """Finished requests by finish reason."""
+
+    def prompt(self, tokens: int, cached: int, external: int) -> None:
+        """A prompt is done: how many of its tokens were not computed, and those from a peer."""
+        self.local_compute += tokens - cached
+        self.local_cache_hit += cached - external
+        self.external_kv_transfer += external

@@ -2,7 +2,7 @@
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from disaggpair_bed.simengine.decisions import TransferSettings
@@ -59,7 +59,11 @@ class TransferConfig:
             str(connector),
             str(role),
             value.get("engine_id"),
-            _settings(extra, policy == "recompute", release),
+            replace(
+                _settings(extra, release),
+                recompute_on_failure=policy == "recompute",
+                host_buffer=value.get("kv_buffer_device") == "cpu",
+            ),
         )
 
 
@@ -80,7 +84,7 @@ def _check_connector(connector: str, module: object) -> None:
         raise ConfigError(f"kv_connector_module_path: no module named {module!r}")
 
 
-def _settings(extra: Mapping[str, Any], recompute: bool, release: Release) -> TransferSettings:
+def _settings(extra: Mapping[str, Any], release: Release) -> TransferSettings:
     try:
         threshold = int(extra.get(contract.EXTRA_RECOMPUTE_THRESHOLD, 64))
     except (TypeError, ValueError):
@@ -95,7 +99,6 @@ def _settings(extra: Mapping[str, Any], recompute: bool, release: Release) -> Tr
         recompute_threshold=threshold,
         decode_ttl_s=decode_ttl_s,
         prefill_lease_s=lease_s,
-        recompute_on_failure=recompute,
     )
 
 
