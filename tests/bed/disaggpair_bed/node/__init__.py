@@ -18,6 +18,7 @@ Where this differs from a real node:
   the pod or the image sets them.
 - There is no network namespace. A pod has a loopback address of its own, but a process that
   listens on 0.0.0.0 takes the port for the whole machine.
+- There is one /dev/shm for all pods, unless a pod mounts a volume there.
 - Not honoured: resource limits, security contexts, `resize` and changes of an image in place,
   Service environment variables other than those of the API server, persistent volumes, exec,
   attach and port-forward through the API server.

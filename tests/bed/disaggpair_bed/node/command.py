@@ -44,6 +44,7 @@ async def run_nodes(config: BedConfig) -> None:
     if not all(node.hollow for node in config.nodes):
         real = await ProcessRuntime.detect()
     images = ImageMap(config.images)
+    images.read()
     kubelets = [Kubelet(n, config, hollow if n.hollow else real, images) for n in config.nodes]
     loop = asyncio.get_running_loop()
     ending = asyncio.Event()

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from aiohttp import web
 
 from disaggpair_bed.node.config import NodeConfig
+from disaggpair_bed.node.errors import ConfigError
 from disaggpair_bed.node.logs import LogQuery, read_log, since
 from disaggpair_bed.node.pods import Pods
 
@@ -28,10 +29,14 @@ async def serving_logs(config: NodeConfig, pods: Pods) -> AsyncIterator[None]:
     runner = web.AppRunner(_application(config, pods), access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=config.client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_cert_chain(config.serving_cert, config.serving_key)
-        await web.TCPSite(runner, config.address, config.port, ssl_context=context).start()
+        try:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=config.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_cert_chain(config.serving_cert, config.serving_key)
+            await web.TCPSite(runner, config.address, config.port, ssl_context=context).start()
+        except OSError as exc:
+            where = f"{config.address}:{config.port}"
+            raise ConfigError(f"node {config.name} cannot serve logs at {where}: {exc}") from exc
         yield
     finally:
         await runner.cleanup()

@@ -38,6 +38,8 @@ class Handlers:
                 return await self._run(handler, container, pod_ip, process)
         except TimeoutError:
             return f"no answer within {timeout_s:g} s"
+        except aiohttp.ClientConnectorError as exc:
+            return f"{exc.host}:{exc.port}: {exc.os_error.strerror or exc.os_error}"
         except (SpecError, StartError, aiohttp.ClientError, OSError) as exc:
             return str(exc) or repr(exc)
 
@@ -54,8 +56,10 @@ class Handlers:
             _, writer = await asyncio.open_connection(handler.tcp.get("host") or pod_ip, port)
             writer.close()
             return None
-        await asyncio.sleep(handler.sleep_s or 0)
-        return None
+        if handler.sleep_s is not None:
+            await asyncio.sleep(handler.sleep_s)
+            return None
+        return f"{handler.unsupported} is not supported; allowed: httpGet, tcpSocket, exec, sleep"
 
     async def _get(self, http: Object, container: Container, pod_ip: str) -> str | None:
         scheme = str(http.get("scheme") or "HTTP").lower()

@@ -5,6 +5,7 @@ images:
     path: [/opt/sim/bin]        prepended to PATH; relative to the file's folder
     env: {SIMENGINE_VERSION: 0.33.0}
     entrypoint: [vllm, serve]   used when the container has no `command`
+    files: {/opt/model: /data/model}   in the container: on this machine, read-only
 """
 
 from collections.abc import Mapping
@@ -39,13 +40,15 @@ class ImageMap:
 
     def find(self, name: str) -> Image:
         """The image of that very name; UnknownImage lists the names there are."""
-        images = self._current()
+        images = self.read()
         if name not in images:
             known = ", ".join(sorted(images)) or "none"
-            raise UnknownImage(f"image {name!r} is not in {self._path}; known images: {known}")
+            where = self._path or "the image map, as none is configured"
+            raise UnknownImage(f"image {name!r} is not in {where}; known images: {known}")
         return images[name]
 
-    def _current(self) -> Mapping[str, Image]:
+    def read(self) -> Mapping[str, Image]:
+        """All images as the file has them now; raises ConfigError."""
         if self._path is None:
             return {}
         try:

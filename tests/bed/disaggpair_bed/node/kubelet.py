@@ -33,7 +33,7 @@ class Kubelet:
         self._config, self._bed, self._runtime, self._images = config, bed, runtime, images
         self._faults = Faults()
         self._stop, self._gone, self._back = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._back.set()
+        self._seen = asyncio.Event()
         self._refresh = asyncio.Event()
         self._context: NodeContext | None = None
         self.ready = asyncio.Event()
@@ -52,15 +52,19 @@ class Kubelet:
             await cancel(registration)
             watcher = asyncio.create_task(self._watch_faults(api))
             try:
+                await first_of(self._seen.wait(), self._stop.wait(), watcher)
                 while not self._stop.is_set():
-                    await self._be_up(api)
                     await first_of(self._back.wait(), self._stop.wait(), watcher)
+                    if watcher.done():
+                        await watcher
+                    if not self._stop.is_set():
+                        await self._be_up(api, watcher)
             finally:
                 await cancel(watcher)
         finally:
             await api.aclose()
 
-    async def _be_up(self, api: Api) -> None:
+    async def _be_up(self, api: Api, watcher: "asyncio.Task[None]") -> None:
         """Run until stopped or switched off; on return no process of the node is left."""
         directory = self._bed.run_dir.absolute() / self._config.name
         memory = memory_directory(directory)
@@ -89,7 +93,7 @@ class Kubelet:
                 running = asyncio.create_task(pods.run())
                 beating = asyncio.create_task(beat(context, self._refresh, self.ready))
                 try:
-                    await first_of(running, beating, self._stop.wait(), self._gone.wait())
+                    await first_of(running, beating, watcher, self._stop.wait(), self._gone.wait())
                     if self._stop.is_set():
                         await pods.shut_down(self._bed.shutdown_s)
                 finally:
@@ -113,8 +117,9 @@ class Kubelet:
                     self._take(parse_faults(node["metadata"].get("annotations") or {}))
 
     def _take(self, faults: Faults) -> None:
-        if faults == self._faults:
+        if self._seen.is_set() and faults == self._faults:
             return
+        self._seen.set()
         for word in faults.unknown:
             logger.warning("node %s: unknown fault %r is ignored", self._config.name, word)
         self._faults = faults

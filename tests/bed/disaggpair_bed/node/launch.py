@@ -1,5 +1,6 @@
 """From a container's spec to what its process needs: directories, mounts, environment."""
 
+import asyncio
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,7 @@ async def prepare_launch(context: PodContext, container: Container, files: RunFi
     image = node.images.find(container.image)
     sources = await fetch_sources(node.api, pod.namespace, references(container))
     values = pod_env(container, pod, context.place, sources)
-    files.make()
+    await asyncio.to_thread(files.make)
     hostname = node.config.name if pod.host_network else pod.hostname
     binds = [_image_bind(target, Path(source)) for target, source in image.files.items()]
     binds += [_volume_bind(context, mount, values) for mount in container.mounts]

@@ -4,7 +4,6 @@ import asyncio
 import logging
 
 from disaggpair_bed.node.context import NodeContext
-from disaggpair_bed.node.errors import SpecError
 from disaggpair_bed.node.pod import PodWorker
 from disaggpair_bed.node.spec import Object, parse_pod
 
@@ -53,12 +52,7 @@ class Pods:
             await asyncio.wait(self._tasks.values())
 
     def _see(self, raw: Object, group: asyncio.TaskGroup) -> None:
-        uid = raw["metadata"]["uid"]
-        try:
-            pod = parse_pod(raw)
-        except SpecError as exc:
-            logger.error("pod %s cannot run here: %s", raw["metadata"]["name"], exc)
-            return
+        uid, pod = raw["metadata"]["uid"], parse_pod(raw)
         if uid not in self._workers:
             self._workers[uid] = PodWorker(self._context, pod)
             self._tasks[uid] = group.create_task(self._run(uid), name=pod.key)

@@ -224,6 +224,7 @@ async def _spawn(
         reason = "the container ended before the node could hold on to it"
     except BaseException:
         child.kill()
+        await child.communicate()
         raise
     await child.communicate()
     raise StartError(reason)

@@ -113,7 +113,7 @@ def build_status(
         "startTime": start_time,
         "observedGeneration": pod.raw["metadata"].get("generation"),
         "conditions": _conditions(pod, init, main, phase, initialised, pod_ip, previous, now),
-        "initContainerStatuses": [_container_status(view) for view in init],
+        "initContainerStatuses": [_container_status(view, is_init=True) for view in init],
         "containerStatuses": [_container_status(view) for view in main],
     }
 
@@ -227,12 +227,13 @@ def _closed_gates(pod: Pod) -> list[str]:
     return [gate["conditionType"] for gate in gates if gate["conditionType"] not in true]
 
 
-def _container_status(view: ContainerView) -> dict[str, Any]:
+def _container_status(view: ContainerView, is_init: bool = False) -> dict[str, Any]:
     status: dict[str, Any] = {
         "name": view.container.name,
         "image": view.container.image,
         "imageID": view.container.image if view.container_id else "",
-        "ready": view.ready,
+        # An init container counts as ready when it has done its work.
+        "ready": view.ready or (is_init and _init_done(view)),
         "started": view.started,
         "restartCount": view.restarts,
         "state": _state(view.state),
