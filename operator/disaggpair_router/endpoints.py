@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from disaggpair_router.metrics import Metrics
-from disaggpair_router.pick import Choice, Endpoint, pick
+from disaggpair_router.pick import Choice, Endpoint, may_pair, pick
 
 Lost = Callable[[str, str | None], object]
 """Called with an endpoint's name and its present incarnation, None when there is none."""
@@ -88,17 +88,40 @@ class Endpoints:
         """Whether a turn that came now would be tried."""
         return self.choose() is not None
 
+    def still_or_other(self, prefill: Endpoint, decode: Endpoint) -> Endpoint:
+        """`decode` as it is now, or another one that can read from `prefill` if it went away."""
+        fitting = [
+            endpoint
+            for endpoint in self._known.values()
+            if endpoint.role == "decode" and may_pair(prefill, endpoint)
+        ]
+        choice = pick(
+            [endpoint for endpoint in fitting if not self._is_suspect(endpoint)],
+            self._in_flight,
+            holder=decode.name,
+            single=True,
+        )
+        return choice.decode if choice else decode
+
     @contextmanager
     def leg(self, endpoint: Endpoint) -> Iterator[None]:
         """Count one leg as in flight at an engine while the block runs."""
-        name = endpoint.name
         gauge = self._metrics.in_flight.labels(endpoint.role)
-        self._in_flight[name] = self._in_flight.get(name, 0) + 1
         gauge.inc()
+        try:
+            with self.reserved(endpoint):
+                yield
+        finally:
+            gauge.dec()
+
+    @contextmanager
+    def reserved(self, endpoint: Endpoint) -> Iterator[None]:
+        """Count an engine as busier while the block runs, because a leg is going to come."""
+        name = endpoint.name
+        self._in_flight[name] = self._in_flight.get(name, 0) + 1
         try:
             yield
         finally:
-            gauge.dec()
             left = self._in_flight[name] - 1
             if left:
                 self._in_flight[name] = left

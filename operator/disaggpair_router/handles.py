@@ -119,7 +119,7 @@ class Handles:
         if request.history is None or answer is None:
             unsafe = "unsupported"
         elif not self._config.verified_reads:
-            unsafe = unverifiable(answer)
+            unsafe = unverifiable(request.api, answer)
         mark = request.history.mark_after(answer) if request.history and answer else None
         entry = Entry(
             key=request.conversation.key,

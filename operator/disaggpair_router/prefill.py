@@ -112,7 +112,9 @@ class PrefillLeg:
             record.way, record.miss = "PULL", None
         began = self._clock()
         try:
-            reply = await self._send(request, prefill, handle)
+            # Without the reservation a burst of turns would choose the same decode engine.
+            with self._endpoints.reserved(decode):
+                reply = await self._send(request, prefill, handle)
         except (ClientError, EngineFailed) as error:
             self._settle(error, claim if isinstance(claim, Claim) else None, prefill, record)
             raise
@@ -120,6 +122,7 @@ class PrefillLeg:
             record.prefill_s = self._clock() - began
             self._metrics.leg_seconds.labels("prefill").observe(record.prefill_s)
         record.add_usage(reply.get("usage"))
+        decode = self._endpoints.still_or_other(prefill, decode)
         try:
             return Prefilled(decode, checked_prefill_params(reply.get(KV_TRANSFER_PARAMS)))
         except InvalidParams:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from disaggpair_router.answer import Answer
 from disaggpair_router.history import History, Mark
-from disaggpair_router.kv import Handle
+from disaggpair_router.kv import Api, Handle
 
 MissReason = Literal[
     "first_turn",
@@ -21,6 +21,7 @@ MissReason = Literal[
     "reasoning",
     "tools",
     "whitespace",
+    "text_prompt",
     "scope",
     "claimed",
     "no_handle",
@@ -213,12 +214,15 @@ class Conversations:
             self._handles += sign * (entry.handle is not None)
 
 
-def unverifiable(answer: Answer) -> MissReason | None:
-    """What in an answer an engine's chat template may render otherwise than D wrote it.
+def unverifiable(api: Api, answer: Answer) -> MissReason | None:
+    """What in a turn the engine may turn into other tokens when it comes back as history.
 
-    Templates drop reasoning from the history, print parsed tool arguments anew, and trim text;
-    any of them shifts the tokens under D's blocks although the messages are equal.
+    Chat templates drop reasoning, print parsed tool arguments anew, and trim text; any of them
+    shifts the tokens under D's blocks although the messages are equal. A text prompt is tokenised
+    as one with the answer, so tokens can straddle the place where they meet.
     """
+    if api == "completions":
+        return "text_prompt"
     if answer.reasoning:
         return "reasoning"
     if answer.tool_calls:

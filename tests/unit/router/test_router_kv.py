@@ -121,7 +121,7 @@ def test_a_release_claims_no_tokens() -> None:
     assert "model" not in release_body("", checked_handle(decode_handle()))
 
 
-BAD = [
+BAD: list[tuple[str, object]] = [
     ("do_remote_prefill", None),
     ("remote_engine_id", ""),
     ("remote_request_id", 3),

@@ -60,7 +60,7 @@ def test_an_empty_member_with_spaces_is_taken_out() -> None:
 def test_other_fields_of_the_handles_event_stay() -> None:
     sent = b"id: 7\r\n: note\r\n" + event({"a": 1, "kv_transfer_params": {"b": 2}})
     one = relay()
-    assert one.feed(sent) == b'id: 7\r\n: note\ndata: {"a":1}\n\n'
+    assert one.feed(sent) == b'id: 7\r\n: note\r\ndata: {"a":1}\n\n'
     assert one.params == {"b": 2}
 
 

@@ -216,4 +216,8 @@ def test_there_is_no_holder_of_an_unknown_conversation() -> None:
 def test_answers_that_a_template_may_change_are_named(
     answer: Answer, reason: MissReason | None
 ) -> None:
-    assert unverifiable(answer) == reason
+    assert unverifiable("chat", answer) == reason
+
+
+def test_h72_a_text_prompt_is_named_always() -> None:
+    assert unverifiable("completions", Answer("plain")) == "text_prompt"
