@@ -12,6 +12,7 @@ RUN := .run
 
 # A uv of the user's is taken when there is one; else one is put into the cache.
 UV := $(shell command -v uv 2>/dev/null || echo $(CACHE)/uv-$(UV_VERSION)/bin/uv)
+export PATH := $(dir $(UV)):$(PATH)
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 

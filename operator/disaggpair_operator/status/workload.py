@@ -16,7 +16,7 @@ _WAITING_FAULTS = {
     "InvalidImageName",
     "RunContainerError",
 }
-_MESSAGE_LIMIT = 600
+_MESSAGE_LIMIT = 400
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,15 @@ def pod_fault(pod: Object) -> tuple[str, str] | None:
         detail = waiting.get("message", "")
         last = entry.get("lastState", {}).get("terminated", {})
         if last:
-            said = str(last.get("message", "")).strip()
-            detail = f"exit code {last.get('exitCode')}" + (f": {_tail(said)}" if said else "")
+            said = _tail(str(last.get("message", "")))
+            detail = f"exit code {last.get('exitCode')}" + (f": {said}" if said else "")
         sentence = f"container {entry['name']} of pod {name}: {waiting['reason']}"
         return str(waiting["reason"]), f"{sentence}, {detail}" if detail else sentence
     return None
 
 
 def _tail(text: str) -> str:
+    text = " ".join(text.split())
     return text if len(text) <= _MESSAGE_LIMIT else "… " + text[-_MESSAGE_LIMIT:]
 
 

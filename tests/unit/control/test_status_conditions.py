@@ -204,7 +204,7 @@ def test_a_long_last_word_keeps_its_end() -> None:
         status_of(with_pods(prefill={"status": {"containerStatuses": [entry]}})), "PrefillReady"
     )
     assert text.endswith("the cause")
-    assert len(text) < 800
+    assert len(text) < 600
 
 
 def test_a_container_that_merely_starts_is_no_fault() -> None:

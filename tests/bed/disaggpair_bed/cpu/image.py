@@ -6,6 +6,8 @@ A pod's own environment overrides what stands here, as it does with a container 
 from pathlib import Path
 from typing import Any
 
+from disaggpair_bed.controlplane.progress import Say
+from disaggpair_bed.cpu import install, model
 from disaggpair_bed.cpu.install import VLLM_RELEASE, Engines
 
 NAME = f"disaggpair/vllm-cpu:v{VLLM_RELEASE}"
@@ -15,12 +17,27 @@ _CONNECTOR = Path(__file__).resolve().parents[4] / "connector"
 _PLUGINS = Path(__file__).resolve().parent / "engine_plugins"
 
 
-def image(engines: Engines) -> dict[str, Any]:
-    """The image: `path`, `env` and `entrypoint`."""
+MODEL_PATH = f"/models/{model.SERVED_NAME}"
+"""Where a container of the image finds the model."""
+
+
+def cpu_images(say: Say) -> dict[str, dict[str, Any]]:
+    """The image map's part for CPU engines; installs what is missing.
+
+    Raises:
+        PrerequisiteError, BuildError: as `install.ensure` and `model.ensure`.
+    """
+    engines = install.ensure(say)
+    return {NAME: image(engines, model.ensure(engines, say))}
+
+
+def image(engines: Engines, model_folder: Path) -> dict[str, Any]:
+    """The image: `path`, `env`, `entrypoint` and `files`."""
     return {
         "path": [str(engines.programs)],
         "env": engine_environment(),
         "entrypoint": ["vllm", "serve"],
+        "files": {MODEL_PATH: str(model_folder)},
     }
 
 

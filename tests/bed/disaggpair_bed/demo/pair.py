@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,11 @@ from disaggpair_bed.cluster import Cluster
 from disaggpair_bed.controlplane.errors import BedError
 
 POLL_S = 0.5
+_CRASHES = 2
+"""Crashes of one part after which nothing is expected of it any more."""
+
+_SUMMARIES = ("Ready", "Reconciling")
+"""Conditions that repeat what another one says."""
 
 
 class NotReadyError(BedError):
@@ -21,10 +27,11 @@ def wait_ready(
     """Wait until the pair is Ready, telling every change of its conditions.
 
     Raises:
-        NotReadyError: not within `patience_s`, or it stalled.
+        NotReadyError: not within `patience_s`, it stalled, or one part crashes again and again.
     """
     deadline = time.monotonic() + patience_s
     told: dict[str, str] = {}
+    crashes: Counter[str] = Counter()
     while True:
         pair = get(cluster, "disaggpair", name)
         conditions = {
@@ -32,13 +39,14 @@ def wait_ready(
         }
         for type_, entry in conditions.items():
             line = f"{entry['status']:7} {entry['reason']:16} {entry['message']}"
-            if told.get(type_) != line:
+            if told.get(type_) != line and type_ not in _SUMMARIES:
                 told[type_] = line
+                crashes[type_] += entry["reason"] == "CrashLoopBackOff"
                 say(f"    {type_:15} {line}")
         if conditions.get("Ready", {}).get("status") == "True":
             return pair
         stalled = conditions.get("Stalled", {}).get("status") == "True"
-        if stalled or time.monotonic() > deadline:
+        if stalled or time.monotonic() > deadline or max(crashes.values(), default=0) > _CRASHES:
             said = conditions.get("Ready", {}).get("message", "no status was written")
             raise NotReadyError(f"DisaggPair {name} is not ready: {said}")
         time.sleep(POLL_S)

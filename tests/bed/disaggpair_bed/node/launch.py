@@ -17,6 +17,9 @@ from disaggpair_bed.node.view import HostView
 from disaggpair_bed.node.volumes import fetch_sources
 
 HOSTS = "etc-hosts"
+SCRATCH = "/run/scratch"
+"""Where a container sees its own scratch folder. Short, because programs put sockets there, and the
+path of a Unix socket has at most 107 characters."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,11 @@ async def prepare_launch(context: PodContext, container: Container, files: RunFi
     binds += [_volume_bind(context, mount, values) for mount in container.mounts]
     binds.append(Bind(str(files.message), container.message_path, is_dir=False))
     binds.append(Bind(str(context.directory / HOSTS), "/etc/hosts", is_dir=False))
+    binds.append(Bind(str(files.scratch), SCRATCH, is_dir=True))
     return Launch(
         argv=argv(container, image, values),
-        env=process_env(image, values, str(files.scratch), hostname),
-        cwd=container.working_dir or str(files.scratch),
+        env=process_env(image, values, SCRATCH, hostname),
+        cwd=container.working_dir or SCRATCH,
         hostname=hostname,
         root=files.root,
         ops=plan_mounts(binds, HostView()),
