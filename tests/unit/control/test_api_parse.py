@@ -5,8 +5,10 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from disaggpair_bed.builders import pair, raw_pair
+from disaggpair_operator.api.faults import faults_of
 from disaggpair_operator.api.parse import Fault, parse
 from disaggpair_operator.api.v1alpha1 import DisaggPair, Status
 
@@ -191,3 +193,11 @@ def test_an_unreadable_status_counts_as_none(status: object) -> None:
 
 def test_a_fault_is_printed_as_its_sentence() -> None:
     assert str(Fault("spec.suspend", "spec.suspend is 1")) == "spec.suspend is 1"
+
+
+def test_an_error_without_words_of_ours_keeps_its_own() -> None:
+    with pytest.raises(ValidationError) as error:
+        TypeAdapter(dict[str, float]).validate_python({"spec": "x"})
+    assert [str(fault) for fault in faults_of(error.value, {})] == [
+        "spec: Input should be a valid number, unable to parse string as a number"
+    ]
