@@ -35,17 +35,20 @@ class Generation:
 
     async def _serve(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
         raw = await request.read()
-        if early := await self._early_fault(request):
-            return early
-        call = self._parse(raw, chat=chat)
+        try:
+            if early := await self._early_fault(request):
+                return early
+            return await self._run(request, self._parse(raw, chat=chat))
+        except EngineDeadError:
+            raise internal_error() from None
+
+    async def _run(self, request: web.Request, call: Call) -> web.StreamResponse:
         run = Run(self._engine, call, request.headers.get("X-Request-Id"))
         try:
             run.submit()
             if call.stream:
                 return await self._stream(request, run)
             return await self._whole(request, run)
-        except EngineDeadError:
-            raise internal_error() from None
         finally:
             run.abort()
 
@@ -65,7 +68,8 @@ class Generation:
     async def _early_fault(self, request: web.Request) -> web.StreamResponse | None:
         """Faults that act before the request reaches the core."""
         if self._faults.take("hang"):
-            await asyncio.Event().wait()
+            await self._engine.died.wait()
+            raise EngineDeadError(self._engine.death)
         if self._faults.take("reset"):
             _reset(request)
         fault = self._faults.take("status")

@@ -41,6 +41,11 @@ class RunningEngine:
         host = self.options.host or "127.0.0.1"
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
+    @property
+    def closed(self) -> bool:
+        """Whether the server is gone, after `stop` or the core's death."""
+        return self._watch is not None and self._watch.done()
+
     async def start(self) -> None:
         """Load, as it were, the model, then listen: until then connections are refused."""
         await asyncio.sleep(self.options.costs.startup_s)
@@ -56,20 +61,21 @@ class RunningEngine:
 
         As in vLLM, blocks that are only pinned count as running requests.
         """
-        if self._watch is not None:
-            self._watch.cancel()
-        if self._site is not None and not self.engine.died.is_set():
-            await self._site.stop()
-        if timeout_s > 0:
-            await self.engine.idle(timeout_s)
-        await self.engine.stop()
-        await self._runner.cleanup()
+        if self._watch is None:
+            return
+        if not self.engine.died.is_set():
+            if self._site is not None:
+                await self._site.stop()
+            if timeout_s > 0:
+                await self.engine.idle(timeout_s)
+            await self.engine.stop()
+        await self._watch
 
     async def _close_when_dead(self) -> None:
-        """A dead core takes the API server with it."""
+        """A dead core takes the API server with it, once what was in flight is answered."""
         await self.engine.died.wait()
-        if self._site is not None:
-            await self._site.stop()
+        await self._runner.cleanup()
+        await self.engine.stop()
 
 
 @asynccontextmanager

@@ -1,6 +1,8 @@
 """The two legs of a turn, as short as they can be: drives engines in tests without a router."""
 
-from collections.abc import Mapping
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +18,19 @@ TURN_1 = {
     "remote_port": None,
 }
 """Parameters of a P leg that has nothing to read."""
+
+
+async def until(condition: Callable[[], object], limit_s: float = 10.0) -> None:
+    """Wait for a condition of an engine in this process.
+
+    Raises:
+        TimeoutError: it does not hold by then.
+    """
+    async with asyncio.timeout(limit_s):
+        for _ in itertools.count():
+            if condition():
+                return
+            await asyncio.sleep(0.002)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,155 @@
+"""Cores joined by function calls and a hand-set clock: the engine without an event loop.
+
+Reads happen between steps, in the order in which they were asked for. For tests of what the core
+decides; `engine` and `sidechannel` do the same over sockets.
+"""
+
+from array import array
+from dataclasses import dataclass, field
+from typing import Any
+
+from disaggpair_bed.simengine import decisions
+from disaggpair_bed.simengine.core import CoreSettings, EngineCore
+from disaggpair_bed.simengine.decisions import Ending, TransferSettings
+from disaggpair_bed.simengine.handle import HandleMaker
+from disaggpair_bed.simengine.job import Output, ReadJob, Request, Sampling, Step
+from disaggpair_bed.simengine.oracle import Oracle
+from disaggpair_bed.simengine.release import Release
+from disaggpair_bed.simengine.toymodel import ToyModel
+
+RELEASE = Release.parse("0.33.0")
+
+
+@dataclass
+class Result:
+    """What became of one request."""
+
+    tokens: list[int] = field(default_factory=list)
+    ending: Ending | None = None
+    """None while it runs or hangs."""
+    params: dict[str, Any] | None = None
+    cached_tokens: int = 0
+
+
+class LocalNet:
+    """Engines by their ids, at one time."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.cores: dict[str, EngineCore] = {}
+        self.results: dict[str, Result] = {}
+        self.held: list[tuple[EngineCore, ReadJob]] = []
+        """Reads that wait while `hold_reads` is set."""
+        self.hold_reads = False
+        self._next_id = 0
+
+    def engine(
+        self,
+        engine_id: str,
+        transfer: TransferSettings | None = None,
+        *,
+        connected: bool = True,
+        **settings: Any,
+    ) -> EngineCore:
+        """Start an engine, without a connector if not `connected`; replaces one of the same id."""
+        transfer = transfer or TransferSettings(bidirectional=True)
+        core = EngineCore(
+            CoreSettings(transfer=transfer if connected else None, **settings),
+            ToyModel(),
+            HandleMaker(RELEASE, engine_id, engine_id, 5600),
+            Oracle(enabled=True),
+        )
+        self.cores[engine_id] = core
+        return core
+
+    def submit(
+        self,
+        core: EngineCore,
+        prompt: "array[int]",
+        params: dict[str, Any] | None = None,
+        *,
+        max_tokens: int = 20,
+        salt: str = "",
+    ) -> str:
+        """Queue a request that ends by its length; returns its id."""
+        self._next_id += 1
+        request_id = f"request-{self._next_id}"
+        sampling = Sampling(max_tokens=max_tokens, ignore_eos=True)
+        self.results[request_id] = Result()
+        core.add(
+            Request(
+                id=request_id,
+                prompt_tokens=len(prompt),
+                tokens=prompt[:],
+                sampling=sampling,
+                params=dict(params) if params is not None else None,
+                salt=salt,
+            )
+        )
+        return request_id
+
+    def ask(self, core: EngineCore, prompt: "array[int]", *arguments: Any, **more: Any) -> Result:
+        """Queue a request and run until nothing moves any more."""
+        request_id = self.submit(core, prompt, *arguments, **more)
+        self.run()
+        return self.results[request_id]
+
+    def run(self) -> None:
+        """Step every engine until nothing moves at this time.
+
+        Raises:
+            EngineCrash: an engine died.
+        """
+        moving = True
+        while moving:
+            moving = False
+            for core in tuple(self.cores.values()):
+                moving = self._take(core, core.step(self.now)) or moving
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass without heartbeats, then run."""
+        self.now += seconds
+        self.run()
+
+    def release_reads(self) -> None:
+        """Let the reads go that were held."""
+        self.hold_reads = False
+        held, self.held = self.held, []
+        for core, job in held:
+            core.read_finished(job.request_id, self._read(core, job), self.now)
+        self.run()
+
+    def _take(self, core: EngineCore, step: Step) -> bool:
+        for output in step.outputs:
+            self._collect(output)
+        for job in step.reads:
+            if self.hold_reads:
+                self.held.append((core, job))
+            else:
+                core.read_finished(job.request_id, self._read(core, job), self.now)
+        for notify in step.notifies:
+            if owner := self.cores.get(notify.peer.engine_id):
+                owner.connector.serve_notify(notify.remote_request_id)
+        for beat in step.heartbeats:
+            if owner := self.cores.get(beat.peer.engine_id):
+                owner.connector.serve_heartbeat(beat.request_ids, self.now)
+        return bool(step.computed or step.outputs or step.reads or step.notifies)
+
+    def _collect(self, output: Output) -> None:
+        result = self.results[output.request_id]
+        if output.token is not None:
+            result.tokens.append(output.token)
+        if output.ending is not None:
+            result.ending = output.ending
+            result.params = output.params
+            result.cached_tokens = output.cached_tokens
+
+    def _read(self, core: EngineCore, job: ReadJob) -> bytes | None:
+        owner = self.cores.get(job.peer.engine_id)
+        if owner is None or decisions.is_expired(job.expiry, 0.0, self.now):
+            return None
+        blocks = decisions.paired_blocks(job.local_blocks, job.remote_block_ids)
+        try:
+            return owner.connector.serve_read(job.remote_request_id, blocks)
+        except IndexError:
+            return None
