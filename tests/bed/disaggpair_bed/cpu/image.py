@@ -56,6 +56,8 @@ def engine_environment() -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         # In GiB. Without it an engine asks for nearly all memory of the machine.
         "VLLM_CPU_KVCACHE_SPACE": "1",
+        # No C++ compiler is needed then, and no first request waits half a minute for one.
+        "TORCHDYNAMO_DISABLE": "1",
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
     }
