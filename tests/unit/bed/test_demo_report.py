@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from disaggpair_bed.demo.conversation import Turn
+from disaggpair_bed.demo.conversation import Conversation, Turn
 from disaggpair_bed.demo.counters import PromptTokens, parse
 from disaggpair_bed.demo.report import faults, table, write
 
@@ -33,8 +33,17 @@ def test_a_turn_is_the_difference_of_two_readings() -> None:
     assert PromptTokens(10, 2, 30).since(PromptTokens(4, 1, 0)) == PromptTokens(6, 1, 30)
 
 
+def seen(*turns: Turn, last: str = "abcd", recomputed: str = "abcd") -> Conversation:
+    return Conversation(list(turns), last, recomputed)
+
+
 def test_kv_that_moves_after_the_first_turn_is_a_success() -> None:
-    assert faults([FIRST, SECOND], 2) == []
+    assert faults(seen(FIRST, SECOND), 2) == []
+
+
+def test_an_answer_that_differs_without_reuse_is_a_fault() -> None:
+    (fault,) = faults(seen(FIRST, SECOND, recomputed="abxy"), 2)
+    assert fault.endswith("alike in 2 of 4 characters")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +55,7 @@ def test_kv_that_moves_after_the_first_turn_is_a_success() -> None:
     ],
 )
 def test_whatever_did_not_happen_is_a_fault(turns: list[Turn], sentence: str) -> None:
-    assert faults(turns, 2) == [sentence]
+    assert faults(seen(*turns), 2) == [sentence]
 
 
 def test_the_table_lines_its_columns_up() -> None:
@@ -60,7 +69,7 @@ def test_the_record_holds_turns_steps_conditions_and_the_verdict(tmp_path: Path)
     write(
         path,
         engine="sim",
-        turns=[FIRST],
+        seen=seen(FIRST),
         steps={"a": 1.5},
         conditions=[{"type": "Ready"}],
         found=["x"],

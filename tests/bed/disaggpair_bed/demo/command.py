@@ -10,7 +10,7 @@ from disaggpair_bed.cluster import DEFAULT_NODES, Cluster
 from disaggpair_bed.controlplane.errors import BedError
 from disaggpair_bed.controlplane.images import OPERATOR, bed_images
 from disaggpair_bed.demo import report
-from disaggpair_bed.demo.conversation import Turn, converse
+from disaggpair_bed.demo.conversation import Conversation, converse
 from disaggpair_bed.demo.counters import prompt_tokens
 from disaggpair_bed.demo.pair import get, pod_addresses, wait_ready
 from disaggpair_bed.demo.steps import Steps
@@ -72,15 +72,15 @@ def show(cluster: Cluster, engine: str, turns: int, record: Path, steps: Steps) 
     with steps.step(f"kubectl apply -f {EXAMPLES[engine]}, until Ready"):
         cluster.kubectl("apply", "-f", str(example))
         wait_ready(cluster, pair, READY_S[engine], steps.say)
-    with steps.step(f"{turns} turns"):
-        done = talk(cluster, pair, model, turns)
-    found = report.faults(done, turns)
-    tell(cluster, pair, engine, done, found, steps)
+    with steps.step(f"{turns} turns, and the last one again without reuse"):
+        seen = talk(cluster, pair, model, turns)
+    found = report.faults(seen, turns)
+    tell(cluster, pair, engine, seen, found, steps)
     conditions = get(cluster, "disaggpair", pair)["status"]["conditions"]
     report.write(
         record,
         engine=engine,
-        turns=done,
+        seen=seen,
         steps=steps.seconds,
         conditions=conditions,
         found=found,
@@ -105,7 +105,7 @@ def install_chart(cluster: Cluster) -> None:
     )
 
 
-def talk(cluster: Cluster, pair: str, model: str, turns: int) -> list[Turn]:
+def talk(cluster: Cluster, pair: str, model: str, turns: int) -> Conversation:
     """The conversation through the pair's router, beside the counters of its prefill engine.
 
     The router is reached at its pod's address: a Service on this bed has no endpoints, because
@@ -120,17 +120,17 @@ def talk(cluster: Cluster, pair: str, model: str, turns: int) -> list[Turn]:
 
 
 def tell(
-    cluster: Cluster, pair: str, engine: str, turns: list[Turn], found: list[str], steps: Steps
+    cluster: Cluster, pair: str, engine: str, seen: Conversation, found: list[str], steps: Steps
 ) -> None:
     """Print the table, the object's status and the verdict."""
     kind = "real vLLM engines on the CPU" if engine == "cpu" else "simulated engines"
     steps.say("")
     steps.say(
-        f"{len(turns)} turns of one conversation, {kind}. P runs with its prefix cache off, as"
+        f"{len(seen.turns)} turns of one conversation, {kind}. P runs with its prefix cache off, as"
     )
     steps.say("a P that has evicted everything: the best case for reading back from D.")
     steps.say("")
-    steps.say(report.table(turns))
+    steps.say(report.table(seen.turns))
     steps.say("")
     steps.say(cluster.kubectl("get", "disaggpair", pair, "-o", "wide").rstrip())
     steps.say("")
@@ -141,4 +141,7 @@ def tell(
     for fault in found:
         steps.say(f"FAULT: {fault}")
     if not found:
-        steps.say("KV moved from decode to prefill in every turn after the first.")
+        steps.say(
+            "KV moved from decode to prefill in every turn after the first, and the last answer"
+        )
+        steps.say("is the one that the engines give without any of it.")

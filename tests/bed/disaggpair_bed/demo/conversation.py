@@ -1,8 +1,9 @@
 """Five turns of an agent: the whole history is sent again each time, the answer is streamed."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from typing import Any
 
 from openai import OpenAI
@@ -40,10 +41,27 @@ class Turn:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Conversation:
+    """Turns that were answered, and what it takes to check the last answer."""
+
+    turns: list[Turn]
+    last_answer: str
+    recomputed: str
+    """The last answer again, with nothing reused: a new conversation under a cache salt of its
+    own, so that neither engine has any of it."""
+
+    @property
+    def equal_characters(self) -> int:
+        """How many characters both answers begin with alike."""
+        pairs = zip(self.last_answer, self.recomputed, strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
 def converse(
     base_url: str, model: str, turns: int, counters: Callable[[], PromptTokens]
-) -> list[Turn]:
-    """Hold one conversation of `turns` turns through the router.
+) -> Conversation:
+    """Hold one conversation of `turns` turns through the router, and check its last answer.
 
     Args:
         base_url: the router's OpenAI API, with /v1.
@@ -54,15 +72,17 @@ def converse(
     client = OpenAI(base_url=base_url, api_key="unused", max_retries=0, timeout=300)
     history: list[ChatCompletionMessageParam] = [{"role": "system", "content": _TASK * 4}]
     done: list[Turn] = []
+    text = ""
     before = counters()
     for number in range(1, turns + 1):
+        if text:
+            history.append({"role": "assistant", "content": text})
         cargo = _CARGO[number % len(_CARGO)]
         history.append({"role": "user", "content": _QUESTION.format(turn=number, cargo=cargo)})
-        text, ttft_s, prompt = _ask(client, model, history)
+        text, ttft_s, prompt = _ask(client, model, history, {"conversation_id": "demo"})
         after = counters()
         added = after.since(before)
         before = after
-        history.append({"role": "assistant", "content": text})
         done.append(
             Turn(
                 turn=number,
@@ -74,11 +94,16 @@ def converse(
                 answer_characters=len(text),
             )
         )
-    return done
+    control = {"conversation_id": "demo-control", "cache_salt": "demo-control"}
+    recomputed, _, _ = _ask(client, model, history, control)
+    return Conversation(done, text, recomputed)
 
 
 def _ask(
-    client: OpenAI, model: str, history: list[ChatCompletionMessageParam]
+    client: OpenAI,
+    model: str,
+    history: list[ChatCompletionMessageParam],
+    extra: Mapping[str, str],
 ) -> tuple[str, float, int]:
     """Answer, seconds to its first piece, and prompt tokens of one streamed turn."""
     start = time.perf_counter()
@@ -92,7 +117,7 @@ def _ask(
         stream_options={"include_usage": True},
         max_tokens=_ANSWER_TOKENS,
         temperature=0,
-        extra_body={"conversation_id": "demo"},
+        extra_body=dict(extra),
     )
     for chunk in stream:
         if chunk.usage:

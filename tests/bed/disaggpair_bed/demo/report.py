@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from disaggpair_bed.demo.conversation import Turn
+from disaggpair_bed.demo.conversation import Conversation, Turn
 
 _COLUMNS = (
     ("turn", "turn"),
@@ -28,14 +28,25 @@ def table(turns: Sequence[Turn]) -> str:
     )
 
 
-def faults(turns: Sequence[Turn], expected: int) -> list[str]:
-    """What keeps the run from being a success: KV has to move in every turn but the first."""
-    found = [] if len(turns) == expected else [f"{len(turns)} of {expected} turns were answered"]
-    for turn in turns:
+def faults(seen: Conversation, expected: int) -> list[str]:
+    """What keeps the run from being a success.
+
+    KV has to move in every turn but the first, and the last answer has to be the one that comes
+    without any KV of earlier turns.
+    """
+    found = []
+    if len(seen.turns) != expected:
+        found.append(f"{len(seen.turns)} of {expected} turns were answered")
+    for turn in seen.turns:
         if not turn.answer_characters:
             found.append(f"turn {turn.turn}: the answer is empty")
         if turn.turn > 1 and turn.read_from_d <= 0:
             found.append(f"turn {turn.turn}: P read no tokens from D")
+    if seen.last_answer != seen.recomputed:
+        found.append(
+            "the last answer is not the one without reuse: alike in "
+            f"{seen.equal_characters} of {len(seen.recomputed)} characters"
+        )
     return found
 
 
@@ -43,7 +54,7 @@ def write(
     path: Path,
     *,
     engine: str,
-    turns: Sequence[Turn],
+    seen: Conversation,
     steps: Mapping[str, float],
     conditions: Sequence[Mapping[str, Any]],
     found: Sequence[str],
@@ -53,7 +64,11 @@ def write(
         "engine": engine,
         "ok": not found,
         "faults": list(found),
-        "turns": [turn.as_dict() for turn in turns],
+        "turns": [turn.as_dict() for turn in seen.turns],
+        "last_answer": {
+            "characters": len(seen.last_answer),
+            "as_recomputed": seen.equal_characters,
+        },
         "conditions": [dict(condition) for condition in conditions],
         "seconds": dict(steps),
     }

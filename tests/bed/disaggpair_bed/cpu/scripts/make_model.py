@@ -58,8 +58,17 @@ def config(vocabulary: int, eos: int, max_tokens: int) -> dict[str, object]:
     }
 
 
-def weights(vocabulary: int) -> dict[str, torch.Tensor]:
-    """All tensors, of a size that keeps the logits of different contexts well apart."""
+def printable(vocabulary: dict[str, int]) -> list[int]:
+    """Tokens of printable ASCII without the sign that begins a special token."""
+    return [vocabulary[chr(code)] for code in range(ord("!"), ord("~") + 1) if chr(code) != "<"]
+
+
+def weights(vocabulary: int, spoken: list[int]) -> dict[str, torch.Tensor]:
+    """All tensors, of a size that keeps the logits of different contexts well apart.
+
+    Only the tokens `spoken` can have a logit above zero, so that a greedy answer, sent back as
+    text, becomes the same tokens again.
+    """
     generator = torch.Generator().manual_seed(0)
 
     def drawn(rows: int, columns: int, deviation: float) -> torch.Tensor:
@@ -85,7 +94,10 @@ def weights(vocabulary: int) -> dict[str, torch.Tensor]:
         }
         made |= {f"model.layers.{layer}.{name}.weight": part for name, part in of_layer.items()}
     made["model.norm.weight"] = ones()
-    made["lm_head.weight"] = drawn(vocabulary, HIDDEN, fan_in * 3)
+    head = drawn(vocabulary, HIDDEN, fan_in * 3)
+    kept = torch.zeros(vocabulary, 1, dtype=torch.bfloat16)
+    kept[spoken] = 1
+    made["lm_head.weight"] = head * kept
     return made
 
 
@@ -96,7 +108,8 @@ def main(folder: Path, max_tokens: int) -> None:
     made.save_pretrained(folder)
     settings = config(len(made), made.eos_token_id, max_tokens)
     (folder / "config.json").write_text(json.dumps(settings, indent=2))
-    save_file(weights(len(made)), folder / "model.safetensors", metadata={"format": "pt"})
+    tensors = weights(len(made), printable(made.get_vocab()))
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 if __name__ == "__main__":
