@@ -4,6 +4,7 @@ OperatorError
   BadSettings         a flag or variable the operator was started with is wrong
   NoCredentials       neither a kubeconfig nor a service account to connect with
   DefinitionMissing   the API server does not know the kind DisaggPair
+  WatchEnded          the API server refuses a watch, now or for good
   Incomplete          a reconcile left something undone that a later attempt may do
 """
 
@@ -22,6 +23,10 @@ class NoCredentials(OperatorError):
 
 class DefinitionMissing(OperatorError):
     """The CustomResourceDefinition of DisaggPair is not installed."""
+
+
+class WatchEnded(OperatorError):
+    """Events no longer arrive; only a new process begins to watch again."""
 
 
 class Incomplete(OperatorError):

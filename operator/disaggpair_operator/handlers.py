@@ -15,8 +15,8 @@ from typing import Any, Final
 import kopf
 
 from disaggpair_operator import kinds, kube, names
-from disaggpair_operator.cluster import Cluster, ClusterError, Rejected
-from disaggpair_operator.errors import DefinitionMissing, Incomplete
+from disaggpair_operator.cluster import Cluster, ClusterError, Rejected, Unavailable
+from disaggpair_operator.errors import DefinitionMissing, Incomplete, WatchEnded
 from disaggpair_operator.keys import Key, KnownPairs, pair_key
 from disaggpair_operator.metrics import Metrics
 from disaggpair_operator.model import Facts
@@ -28,13 +28,17 @@ from disaggpair_operator.settings import Settings
 SETTLE_S: Final = 0.3
 """Delay after an event of a child or pod: they come in bursts, and one reconcile answers all."""
 
+_START_DELAYS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Pauses between the first questions to an API server that does not answer yet."""
+
 _log = logging.getLogger(__name__)
 
 
 async def serve(settings: Settings) -> None:
     """Run the operator until SIGTERM or SIGINT.
 
-    Raises DefinitionMissing, NoCredentials or ClusterError when it cannot begin.
+    Raises DefinitionMissing, NoCredentials or ClusterError when it cannot begin, and WatchEnded
+    when it cannot go on.
     """
     async with kube.connect(settings.kubeconfig) as cluster:
         await check_definition(cluster, settings.namespaces)
@@ -52,50 +56,64 @@ async def serve(settings: Settings) -> None:
             await _host(settings, cluster, known, queue)
 
 
-async def check_definition(cluster: Cluster, namespaces: tuple[str, ...]) -> None:
+async def check_definition(
+    cluster: Cluster,
+    namespaces: tuple[str, ...],
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
     """Raise DefinitionMissing with a sentence when the API server does not know our kind.
 
-    kopf would only warn, and then wait for ever.
+    kopf would only warn, and then wait for ever. A definition that was installed a moment ago is
+    unavailable until its storage is ready, so that is waited for.
     """
-    try:
-        await cluster.list(
-            kinds.PAIR.api_version, kinds.PAIR.kind, namespaces[0] if namespaces else ""
-        )
-    except Rejected as error:
-        raise DefinitionMissing(
-            f"the API server does not know {names.KIND} ({names.API_VERSION}): install the "
-            "CustomResourceDefinition in crds/, or the chart with crds.install=true"
-        ) from error
+    namespace = namespaces[0] if namespaces else ""
+    for delay_s in (*_START_DELAYS_S, None):
+        try:
+            await cluster.list(kinds.PAIR.api_version, kinds.PAIR.kind, namespace)
+            return
+        except Rejected as error:
+            raise DefinitionMissing(
+                f"the API server does not know {names.KIND} ({names.API_VERSION}): install the "
+                "CustomResourceDefinition in crds/, or the chart with crds.install=true"
+            ) from error
+        except Unavailable:
+            if delay_s is None:
+                raise
+            await sleep(delay_s)
 
 
 async def _host(
     settings: Settings, cluster: kube.KubeCluster, known: KnownPairs, queue: WorkQueue[Key]
 ) -> None:
     """Run kopf, the queue and the timer; all end when one of them ends."""
-    stop = asyncio.Event()
-    # They start before kopf, which cancels every task that started after it.
     tasks = [
         asyncio.create_task(queue.run(), name="queue"),
         asyncio.create_task(_resync(known, queue, settings.resync_s), name="resync"),
     ]
-    for task in tasks:
-        task.add_done_callback(lambda _: stop.set())
+    # kopf waits for, and then cancels, every task that began after it; one turn of the loop lets
+    # the queue's workers begin before.
+    await asyncio.sleep(0)
+    # Its stop_flag is not used: 1.45 leaves a task on it behind, and then waits 5 s for that one.
+    watches = kopf.operator(
+        registry=build_registry(Events(known, queue), cluster.credentials),
+        settings=kopf_settings(),
+        standalone=True,
+        clusterwide=not settings.namespaces,
+        namespaces=settings.namespaces,
+        liveness_endpoint=settings.health_url,
+    )
+    host = asyncio.create_task(watches, name="watches")
+    tasks.append(host)
     try:
-        await kopf.operator(
-            registry=build_registry(Events(known, queue), cluster.credentials),
-            settings=kopf_settings(),
-            standalone=True,
-            clusterwide=not settings.namespaces,
-            namespaces=settings.namespaces,
-            liveness_endpoint=settings.health_url,
-            stop_flag=stop,
-        )
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-    for result in results:
+    for task, result in zip(tasks, results, strict=True):
         if isinstance(result, Exception):
+            if task is host:
+                raise WatchEnded(f"a watch ended and cannot go on: {result}") from result
             raise result
 
 

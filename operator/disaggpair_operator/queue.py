@@ -51,8 +51,8 @@ class WorkQueue(Generic[K]):
 
     async def run(self) -> None:
         """Work until cancelled. Cancelling interrupts the work that is under way."""
-        # The number of tasks is fixed and they start at once: kopf waits for tasks that start
-        # later, and cancels them, when it stops.
+        # A fixed number of tasks from the first moment on: the host cancels tasks that began
+        # after it, so one task per key would not do.
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
                 group.create_task(self._serve())

@@ -93,10 +93,18 @@ def definition(cluster: Cluster) -> Iterator[None]:
     present = cluster.kubectl("get", "crd", name, "--ignore-not-found")
     if not present:
         cluster.kubectl("apply", "--server-side", "-f", str(CRD))
-        cluster.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+        eventually(lambda: _serves(cluster, name), "the CRD in force")
     yield
     if not present:
         cluster.kubectl("delete", "crd", name, "--timeout=60s", timeout_s=90)
+
+
+def _serves(cluster: Cluster, resource: str) -> bool:
+    try:
+        cluster.kubectl("get", resource, "--all-namespaces")
+    except ToolError:
+        return False
+    return True
 
 
 @pytest.fixture
@@ -334,8 +342,10 @@ def test_without_rights_the_operator_says_what_it_may_not_do_and_ends(
 ) -> None:
     account = ServiceAccount(cluster, namespace)
     kubeconfig = account.write_kubeconfig(tmp_path / "operator.kubeconfig")
-    account.remove()
     operator = OperatorProcess(kubeconfig, "default", tmp_path / "operator.log", 0)
     operator.start()
     eventually(lambda: not operator.running, "its end")
-    assert "could not list DisaggPair in default" in str(operator.lines()[-1])
+    account.remove()
+    said = operator.lines()[-1]["text"]
+    assert said.startswith("could not list DisaggPair in default: ")
+    assert 'cannot list resource "disaggpairs"' in said

@@ -45,7 +45,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [get, list, watch]
 - apiGroups: [disaggpair.dev]
   resources: [disaggpairs/status]
-  verbs: [get, patch]
+  verbs: [patch]
 # Owner references with blockOwnerDeletion need this where the API server enforces it.
 - apiGroups: [disaggpair.dev]
   resources: [disaggpairs/finalizers]
@@ -74,7 +74,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "disaggpair.nodeRules" -}}
 - apiGroups: [""]
   resources: [nodes]
-  verbs: [get, list, watch]
+  verbs: [list]
 {{- end -}}
 
 {{- define "disaggpair.subjects" -}}

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from disaggpair_bed.builders import raw_pair
 from disaggpair_bed.fakes.cluster import FakeCluster
 from disaggpair_operator import kinds, names
-from disaggpair_operator.cluster import Conflict, Rejected
+from disaggpair_operator.cluster import Conflict, Rejected, Unavailable
 from disaggpair_operator.command import add_arguments, run, settings_from
 from disaggpair_operator.errors import BadSettings, DefinitionMissing
 from disaggpair_operator.handlers import (
@@ -152,6 +152,21 @@ async def test_without_the_definition_the_operator_says_what_to_install() -> Non
     cluster.fail("list", "DisaggPair", Rejected("the server could not find the resource"))
     with pytest.raises(DefinitionMissing, match="install the CustomResourceDefinition"):
         await check_definition(cluster, ())
+
+
+async def test_an_api_server_that_is_not_ready_is_waited_for_but_not_for_ever() -> None:
+    cluster = FakeCluster()
+    slept: list[float] = []
+
+    async def sleep(delay_s: float) -> None:
+        slept.append(delay_s)
+
+    cluster.fail("list", "DisaggPair", Unavailable("storage is (re)initializing"), times=2)
+    await check_definition(cluster, (), sleep)
+    assert slept == [0.5, 1.0]
+    cluster.fail("list", "DisaggPair", Unavailable("no answer"), times=100)
+    with pytest.raises(Unavailable, match="no answer"):
+        await check_definition(cluster, (), sleep)
 
 
 def test_an_expected_failure_is_one_line_and_a_fault_of_ours_has_a_traceback(
