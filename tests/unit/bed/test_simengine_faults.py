@@ -164,3 +164,14 @@ async def test_the_oracle_and_the_state_are_read_over_http(
     async with client.session.post(engine.url + "/sim/crash") as response:
         assert response.status == 200
     assert engine.engine.death
+
+
+async def test_requests_are_recorded_as_they_arrived(client: Client, engine: RunningEngine) -> None:
+    await client.post(engine.url, {**HELLO, "conversation_id": "c"}, **{"X-Session-ID": "s"})
+    (received,) = engine.recorder.received
+    assert received.body == {**HELLO, "conversation_id": "c"}
+    async with client.session.get(engine.url + "/sim/requests") as response:
+        (reported,) = await response.json()
+    assert reported["path"] == "/v1/chat/completions"
+    assert reported["headers"]["x-session-id"] == "s"
+    assert reported["body"] == received.body

@@ -11,18 +11,19 @@ from disaggpair_bed.simengine.apierrors import ApiError
 from disaggpair_bed.simengine.engine import Engine
 from disaggpair_bed.simengine.faults import Faults
 from disaggpair_bed.simengine.generation import Generation
+from disaggpair_bed.simengine.recorder import Recorder
 
 LARGEST_BODY = 256 * 1024 * 1024
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build(engine: Engine, faults: Faults) -> web.Application:
+def build(engine: Engine, faults: Faults, recorder: Recorder) -> web.Application:
     """The application in front of one engine."""
     app = web.Application(
         middlewares=[_errors, _authenticate(engine)], client_max_size=LARGEST_BODY
     )
-    generation = Generation(engine, faults)
+    generation = Generation(engine, faults, recorder)
     plain = _Plain(engine, faults)
     app.router.add_post("/v1/chat/completions", generation.chat)
     app.router.add_post("/v1/completions", generation.completions)
@@ -33,7 +34,7 @@ def build(engine: Engine, faults: Faults) -> web.Application:
     app.router.add_get("/load", plain.load)
     app.router.add_get("/metrics", plain.metrics)
     if engine.options.control:
-        control.add_routes(app.router, engine, faults)
+        control.add_routes(app.router, engine, faults, recorder)
     return app
 
 

@@ -30,6 +30,8 @@ async def _serve(options: EngineOptions) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    if options.costs.startup_s:
+        _log(f"engine loads {options.model} for {options.costs.startup_s:g} s")
     starting = asyncio.create_task(server.start())
     asked = asyncio.create_task(stopping.wait())
     died = asyncio.create_task(server.engine.died.wait())

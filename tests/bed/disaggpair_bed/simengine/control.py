@@ -4,6 +4,7 @@
 |-----------------------|-----------------------------------------------------------------------|
 | GET /sim/oracle       | handles by state, live handles, violations                            |
 | GET /sim/state        | engine id, blocks, leases, requests in each state                     |
+| GET /sim/requests     | the last generation requests with headers and body, oldest first      |
 | GET /sim/fault        | faults that are switched on, and the kinds there are                  |
 | POST /sim/fault       | switch one on: {"kind": ..., "count": ..., ...}                       |
 | DELETE /sim/fault     | switch all off                                                        |
@@ -16,13 +17,17 @@ from aiohttp import web
 
 from disaggpair_bed.simengine.engine import Engine
 from disaggpair_bed.simengine.faults import KINDS, FaultError, Faults
+from disaggpair_bed.simengine.recorder import Recorder
 
 
-def add_routes(router: web.UrlDispatcher, engine: Engine, faults: Faults) -> None:
+def add_routes(
+    router: web.UrlDispatcher, engine: Engine, faults: Faults, recorder: Recorder
+) -> None:
     """Mount the endpoints."""
-    control = _Control(engine, faults)
+    control = _Control(engine, faults, recorder)
     router.add_get("/sim/oracle", control.oracle)
     router.add_get("/sim/state", control.state)
+    router.add_get("/sim/requests", control.requests)
     router.add_get("/sim/fault", control.list_faults)
     router.add_post("/sim/fault", control.add_fault)
     router.add_delete("/sim/fault", control.clear_faults)
@@ -31,9 +36,10 @@ def add_routes(router: web.UrlDispatcher, engine: Engine, faults: Faults) -> Non
 
 
 class _Control:
-    def __init__(self, engine: Engine, faults: Faults) -> None:
+    def __init__(self, engine: Engine, faults: Faults, recorder: Recorder) -> None:
         self._engine = engine
         self._faults = faults
+        self._recorder = recorder
 
     async def oracle(self, _: web.Request) -> web.Response:
         return _json(self._engine.oracle.report())
@@ -52,6 +58,9 @@ class _Control:
                 "in_flight": self._engine.in_flight,
             }
         )
+
+    async def requests(self, _: web.Request) -> web.Response:
+        return _json(self._recorder.report())
 
     async def list_faults(self, _: web.Request) -> web.Response:
         return _json({"active": self._faults.active(), "kinds": KINDS})

@@ -116,6 +116,11 @@ class Engine:
         self._die(reason)
 
     @property
+    def port(self) -> int:
+        """Port of the side channel."""
+        return self._handles.port
+
+    @property
     def in_flight(self) -> int:
         """Requests that have not ended."""
         return len(self._streams)

@@ -13,6 +13,7 @@ from disaggpair_bed.simengine.apireply import DONE, event
 from disaggpair_bed.simengine.apirequest import Call
 from disaggpair_bed.simengine.engine import Engine, EngineDeadError
 from disaggpair_bed.simengine.faults import Fault, Faults
+from disaggpair_bed.simengine.recorder import Recorder
 from disaggpair_bed.simengine.run import Run
 
 SSE = "text/event-stream; charset=utf-8"
@@ -21,9 +22,10 @@ SSE = "text/event-stream; charset=utf-8"
 class Generation:
     """Handler of the generation routes."""
 
-    def __init__(self, engine: Engine, faults: Faults) -> None:
+    def __init__(self, engine: Engine, faults: Faults, recorder: Recorder) -> None:
         self._engine = engine
         self._faults = faults
+        self._recorder = recorder
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/chat/completions."""
@@ -35,6 +37,7 @@ class Generation:
 
     async def _serve(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
         raw = await request.read()
+        self._recorder.add(request.path, request.headers, raw)
         try:
             if early := await self._early_fault(request):
                 return early

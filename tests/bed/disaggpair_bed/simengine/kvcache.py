@@ -21,7 +21,12 @@ class KVCache:
         self._digests: dict[str, tuple[int, hashlib.blake2b]] = {}
 
     def adopt_prefix(self, request: Request) -> None:
-        """Start a request with what the prefix cache has, its last token always left out."""
+        """Start a request with what the prefix cache has, its last token always left out.
+
+        A prompt of one token that was read from a peer has blocks already and keeps them.
+        """
+        if request.blocks:
+            return
         hit: list[int] = []
         if self._prefix_caching and request.reads_prefix_cache:
             self._hash(request)

@@ -28,6 +28,11 @@ class Connection:
     """The peer's clock minus ours."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether neither side has closed, as far as is known here."""
+        return not (self.writer.is_closing() or self.reader.at_eof())
+
     async def read(self, request_id: str, blocks: Sequence[int]) -> bytes:
         """Blocks of the peer; the peer's lease on them ends.
 
@@ -69,7 +74,7 @@ class Peers:
         """
         async with self._locks.setdefault(peer.engine_id, asyncio.Lock()):
             known = self._connections.get(peer.engine_id)
-            if known is not None and not known.writer.is_closing():
+            if known is not None and known.is_open:
                 return known
             try:
                 async with asyncio.timeout(HANDSHAKE_LIMIT_S):

@@ -13,6 +13,7 @@ from disaggpair_bed.simengine import app
 from disaggpair_bed.simengine.engine import Engine
 from disaggpair_bed.simengine.faults import Faults
 from disaggpair_bed.simengine.options import EngineOptions, parse_command_line
+from disaggpair_bed.simengine.recorder import Recorder
 from disaggpair_connector import contract
 
 _ABORT_WAIT_S = 5.0
@@ -24,9 +25,10 @@ class RunningEngine:
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
         self.faults = Faults()
+        self.recorder = Recorder(enabled=options.control)
         self.engine = Engine(options)
         self._runner = web.AppRunner(
-            app.build(self.engine, self.faults),
+            app.build(self.engine, self.faults, self.recorder),
             handler_cancellation=True,
             access_log=None,
             shutdown_timeout=_ABORT_WAIT_S,

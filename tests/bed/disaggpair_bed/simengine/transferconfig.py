@@ -52,7 +52,7 @@ class TransferConfig:
         if role is None:
             raise ConfigError("kv_role: must be set when kv_connector is")
         _check_connector(str(connector), value.get("kv_connector_module_path"))
-        extra = value.get("kv_connector_extra_config") or {}
+        extra = value.get("kv_connector_extra_config", {})
         if not isinstance(extra, Mapping):
             raise ConfigError("kv_connector_extra_config: must be an object")
         return cls(
