@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _JSON = "application/json"
+_COMMENT = b": keep-alive\n\n"
 _REQUEST_ID = web.RequestKey("request_id", str)
 
 
@@ -39,6 +40,8 @@ class HttpClient:
         self._request = request
         self._headers = headers
         self._cut: Cut | None = None
+        self._sending = asyncio.Lock()
+        self._has_data = False
         self.is_gone = False
         self.response: web.StreamResponse | None = None
         """The stream, once it has begun."""
@@ -50,6 +53,19 @@ class HttpClient:
 
     async def write(self, data: bytes) -> None:
         """Send bytes of the stream; dropped once the client is gone."""
+        self._has_data = True
+        async with self._sending:
+            await self._send(data)
+
+    async def keep_alive(self) -> bool:
+        """Send a comment if the client has nothing yet; False when it needs no more of them."""
+        async with self._sending:
+            if self._has_data or self.is_gone:
+                return False
+            await self._send(_COMMENT)
+            return True
+
+    async def _send(self, data: bytes) -> None:
         if self.is_gone:
             return
         try:
@@ -90,9 +106,11 @@ class Routes:
         engines: Engines,
         endpoints: Endpoints,
         running: Running,
+        keepalive_s: float,
     ) -> None:
-        self._reader = reader
-        self._turns = turns
+        self._keepalive_s = keepalive_s
+        self.reader = reader
+        self.turns = turns
         self._engines = engines
         self._endpoints = endpoints
         self._running = running
@@ -115,13 +133,17 @@ class Routes:
     def _completion(self, api: Api) -> Handler:
         async def handle(http: web.Request) -> web.StreamResponse:
             raw = await _body(http)
-            request = self._reader.read(api, raw, http.headers, http[_REQUEST_ID])
+            request = self.reader.read(api, raw, http.headers, http[_REQUEST_ID])
             headers = _reply_headers(request)
             client = HttpClient(http, headers)
             turn = self._running.start(self._turn(request, client))
             try:
+                if request.stream and self._keepalive_s:
+                    await self._keep_alive(turn, client)
                 body = await asyncio.shield(turn)
             except asyncio.CancelledError:
+                if turn.cancelled() and not client.has_begun:
+                    raise _going_away() from None
                 client.leave()
                 self._running.abandon(turn)
                 raise
@@ -134,7 +156,7 @@ class Routes:
     async def _turn(self, request: TurnRequest, client: HttpClient) -> bytes | None:
         """Run a turn; an error after the stream began becomes its last event."""
         try:
-            return await self._turns.run(request, client)
+            return await self.turns.run(request, client)
         except ClientLeft:
             return None
         except Exception as error:
@@ -143,12 +165,17 @@ class Routes:
             if not isinstance(error, RouterError):
                 logger.exception("a turn failed after its stream began")
             await client.write(b"data: " + error_body(error, request.request_id) + b"\n\n")
-            # Nothing may follow that looks like a regular end.
-            client.response.force_close()
             return None
         finally:
             if client.response is not None and self._running.is_draining:
                 client.response.force_close()
+
+    async def _keep_alive(self, turn: "asyncio.Task[bytes | None]", client: HttpClient) -> None:
+        """Send comments until the turn has something to say or is over."""
+        waits = True
+        while waits and not turn.done():
+            await asyncio.wait({turn}, timeout=self._keepalive_s)
+            waits = not turn.done() and await client.keep_alive()
 
     async def _models(self, http: web.Request) -> web.StreamResponse:
         choice = self._endpoints.choose(single=True)
@@ -216,6 +243,10 @@ async def _body(http: web.Request) -> bytes:
         return await http.read()
     except web.HTTPRequestEntityTooLarge:
         raise too_large from None
+
+
+def _going_away() -> NoEndpoint:
+    return NoEndpoint("This router is shutting down.", retry_after_s=RETRY_AFTER_S)
 
 
 def _reply_headers(request: TurnRequest) -> dict[str, str]:

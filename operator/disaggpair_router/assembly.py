@@ -86,5 +86,6 @@ def assemble(config: RouterConfig, clock: Callable[[], float]) -> Parts:
         engines=engines,
         endpoints=endpoints,
         running=running,
+        keepalive_s=config.timeouts.keepalive_s,
     )
     return Parts(engines, endpoints, handles, releases, metrics, running, routes)

@@ -111,6 +111,10 @@ class Timeouts(_Part):
     its whole answer."""
     decode_idle_s: Seconds = 120.0
     """Between two reads of the D leg's body."""
+    keepalive_s: float = Field(default=0.0, ge=0, le=3_600)
+    """Seconds of silence after which a client that streams gets an SSE comment while it waits
+    for the first token; 0 for none. The first comment fixes the status at 200: an error after it
+    is an event of the stream."""
     probe_s: Seconds = 2.0
     """Between two health checks of a static endpoint, and the time limit of one."""
     drain_s: Seconds = 30.0

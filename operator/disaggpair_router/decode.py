@@ -127,22 +127,28 @@ class DecodeLeg:
         )
         limit_s = self._timeouts.decode_first_byte_s
         while not relay.done:
-            chunk = await self._next(reply, client, relay, limit_s)
+            begun = record.first_byte_s is not None
+            chunk = await self._next(reply, client, relay, limit_s, begun=begun)
             limit_s = self._timeouts.decode_idle_s
-            out = _relayed(relay, chunk)
+            try:
+                out = relay.feed(chunk)
+            except OverflowError:
+                raise EngineFailed("The engine's stream has an event without an end.") from None
             if relay.done and prefilled.params is not None:
                 self._keep(request, prefilled, relay)
             await self._send(out, client, record)
+            if relay.error is not None:
+                raise error_in_stream(relay.error)
         record.add_usage(relay.usage)
         client.when_gone(None)
         await reply.read(_EOF_WAIT_S)
 
     async def _next(
-        self, reply: Reply, client: Client, relay: StreamRelay, limit_s: float
+        self, reply: Reply, client: Client, relay: StreamRelay, limit_s: float, *, begun: bool
     ) -> bytes:
         """D's next bytes, for a client that is still there or a handle that has come."""
         wanted = relay.params is not None
-        if client.has_begun:
+        if begun:
             # Past the finish chunk the rest is a few bytes, and the client may come back.
             client.when_gone(None if wanted else reply.close)
         try:
@@ -153,7 +159,7 @@ class DecodeLeg:
             raise
         if client.is_gone and not wanted:
             reply.close()
-            raise ClientLeft("stream" if client.has_begun else "decode")
+            raise ClientLeft("stream" if begun else "decode")
         if not chunk:
             raise EngineFailed("The engine's stream ended before its end marker.")
         return chunk
@@ -169,17 +175,6 @@ class DecodeLeg:
             record.first_byte_s = self._clock() - record.started
             self._metrics.ttft_seconds.observe(record.first_byte_s)
         await client.write(data)
-
-
-def _relayed(relay: StreamRelay, chunk: bytes) -> bytes:
-    """Bytes for the client; an error event becomes an exception."""
-    try:
-        out = relay.feed(chunk)
-    except OverflowError:
-        raise EngineFailed("The engine's stream has an event without an end.") from None
-    if relay.error is not None:
-        raise error_in_stream(relay.error)
-    return out
 
 
 def _completion(raw: bytes) -> Json:

@@ -103,6 +103,18 @@ class Endpoints:
         )
         return choice.decode if choice else decode
 
+    def reader_of(self, decode: Endpoint) -> Endpoint | None:
+        """A ready prefill engine that can reach a decode engine's blocks."""
+        readers = [
+            endpoint
+            for endpoint in self._known.values()
+            if endpoint.role == "prefill"
+            and may_pair(endpoint, decode)
+            and not self._is_suspect(endpoint)
+        ]
+        choice = pick(readers, self._in_flight, single=True)
+        return choice.decode if choice else None
+
     @contextmanager
     def leg(self, endpoint: Endpoint) -> Iterator[None]:
         """Count one leg as in flight at an engine while the block runs."""

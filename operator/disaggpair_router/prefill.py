@@ -24,7 +24,7 @@ from disaggpair_router.errors import (
 from disaggpair_router.handles import Handles
 from disaggpair_router.kv import InvalidParams, Json, checked_prefill_params, prefill_body
 from disaggpair_router.metrics import Metrics
-from disaggpair_router.pick import Choice, Endpoint
+from disaggpair_router.pick import Endpoint
 from disaggpair_router.request import TurnRequest
 from disaggpair_router.session import Claim
 from disaggpair_router.turnlog import TurnRecord
@@ -83,14 +83,14 @@ class PrefillLeg:
         """
         if request.alone:
             record.way, record.miss = "SINGLE", "unsupported"
-            return Prefilled(self._choose(avoid, single=True).decode)
+            return Prefilled(self._one_engine(avoid))
         tried = set(avoid)
         failure: EngineFailed | None = None
         for attempt in range(_ATTEMPTS):
             if client.is_gone:
                 raise ClientLeft("prefill" if attempt else "before")
-            choice = self._choose(tried, holder=self._handles.holder(request))
-            if choice.prefill is None:
+            choice = self._endpoints.choose(holder=self._handles.holder(request), avoid=tried)
+            if choice is None or choice.prefill is None:
                 break
             if attempt:
                 self._metrics.retries.labels("prefill").inc()
@@ -170,24 +170,24 @@ class PrefillLeg:
     def _alone(
         self, failure: EngineFailed | None, record: TurnRecord, avoid: Collection[str]
     ) -> Prefilled:
-        if failure is not None and not self._endpoints.single_engine:
-            if isinstance(failure, Unreachable):
+        if not self._endpoints.single_engine:
+            if failure is None or isinstance(failure, Unreachable):
                 raise _nothing_ready() from failure
             raise failure
-        choice = self._choose(avoid, single=True)
-        missing = "no_decode" if choice.decode.role == "prefill" else "no_prefill"
+        engine = self._one_engine(avoid)
+        missing = "no_decode" if engine.role == "prefill" else "no_prefill"
         self._fall_back("prefill_failed" if failure else missing, record)
-        return Prefilled(choice.decode)
+        return Prefilled(engine)
 
     def _fall_back(self, reason: str, record: TurnRecord) -> None:
         record.way, record.miss = "SINGLE", record.miss or "no_prefill"
         self._metrics.fallbacks.labels(reason).inc()
 
-    def _choose(self, avoid: Collection[str], *, holder: str = "", single: bool = False) -> Choice:
-        choice = self._endpoints.choose(holder=holder, avoid=avoid, single=single)
+    def _one_engine(self, avoid: Collection[str]) -> Endpoint:
+        choice = self._endpoints.choose(avoid=avoid, single=True)
         if choice is None:
             raise _nothing_ready()
-        return choice
+        return choice.decode
 
 
 def _nothing_ready() -> NoEndpoint:

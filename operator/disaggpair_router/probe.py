@@ -22,7 +22,7 @@ def static_endpoints(prefill: Sequence[str], decode: Sequence[str]) -> list[Endp
     """Endpoints for base URLs, not ready until they answered."""
     roles: tuple[tuple[Role, Sequence[str]], ...] = (("prefill", prefill), ("decode", decode))
     return [
-        Endpoint(name=url.rstrip("/"), url=url.rstrip("/"), role=role, ready=False)
+        Endpoint(name=url.rstrip("/"), url=url.rstrip("/"), role=role, ready=False, incarnation="0")
         for role, urls in roles
         for url in urls
     ]
@@ -58,7 +58,7 @@ class Probe:
         try:
             await self._engines.get(endpoint, "/health", {})
         except Unreachable:
-            life = int(endpoint.incarnation or 0) + endpoint.ready
+            life = int(endpoint.incarnation) + endpoint.ready
             self._endpoints.put(replace(endpoint, ready=False, incarnation=str(life)))
         except RouterError:
             self._misses[name] = self._misses.get(name, 0) + 1

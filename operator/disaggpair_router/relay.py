@@ -1,9 +1,9 @@
 """What happens to D's stream on its way to the client. Pure: bytes in, bytes out.
 
 Events pass through byte for byte. Three things are changed: the transfer parameters are taken
-out, an error event is held back (the caller sends its own in place of the engine's words), and
-an event that never ended is dropped. Chunks are parsed only when they can matter; the text of
-the answer is put together once, at its end.
+out, the stream ends before an error event (the caller sends its own in place of the engine's
+words), and an event that never ended is dropped. Chunks are parsed only when they can matter; the
+text of the answer is put together once, at its end.
 """
 
 import re
@@ -64,6 +64,8 @@ class StreamRelay:
 
     def _pass(self, event: bytes) -> bytes:
         data = event_data(event)
+        if self.error is not None:
+            return b""
         if not data:
             return event
         if data == b"[DONE]":

@@ -14,7 +14,7 @@ from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.errors import RouterError
 from disaggpair_router.kv import release_body
 from disaggpair_router.metrics import Metrics
-from disaggpair_router.pick import Endpoint, may_pair
+from disaggpair_router.pick import Endpoint
 from disaggpair_router.request import PATHS
 from disaggpair_router.session import Entry
 from disaggpair_router.upstream import Engines
@@ -84,14 +84,7 @@ class Releases:
         decode = self._endpoints.get(entry.holder.endpoint)
         if decode is None or decode.incarnation != entry.holder.incarnation:
             return None
-        return next(
-            (
-                endpoint
-                for endpoint in self._endpoints
-                if endpoint.role == "prefill" and endpoint.ready and may_pair(endpoint, decode)
-            ),
-            None,
-        )
+        return self._endpoints.reader_of(decode)
 
     def _count(self, result: str) -> None:
         self._metrics.releases.labels(result).inc()

@@ -17,6 +17,11 @@ class Running:
         self.is_draining = False
         """The process was asked to end: no new work, readiness is off."""
 
+    @property
+    def abandoned(self) -> int:
+        """Turns that run on without a client."""
+        return len(self._abandoned)
+
     def start(self, turn: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a turn as a task."""
         task = asyncio.create_task(turn)
@@ -28,10 +33,11 @@ class Running:
         """The task's client left. Beyond the bound the task is cut, whatever it is doing."""
         if task.done():
             return
-        if len(self._abandoned) >= self._max_abandoned:
-            task.cancel()
-        self._abandoned.add(task)
         task.add_done_callback(self._forget)
+        if len(self._abandoned) < self._max_abandoned:
+            self._abandoned.add(task)
+        else:
+            task.cancel()
 
     async def drain(self, limit_s: float) -> None:
         """Wait until all turns ended, at most so long, then cut the others."""

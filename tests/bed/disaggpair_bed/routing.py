@@ -1,6 +1,8 @@
 """A router in this process, in front of the engines of a test, and a client that talks to it."""
 
 import asyncio
+import inspect
+import io
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -73,7 +75,7 @@ class Routed:
     async def post(self, path: str, body: Any, headers: Any = None) -> Reply:
         """Any request with a JSON body, or with bytes as they are."""
         data = body if isinstance(body, bytes) else orjson.dumps(body)
-        async with self.http.post(path, data=data, headers=headers) as response:
+        async with self.http.post(path, data=io.BytesIO(data), headers=headers) as response:
             return Reply(response.status, response.headers, await response.read())
 
     async def get(self, path: str) -> Reply:
@@ -137,9 +139,12 @@ def as_message(item: Any) -> Any:
 
 
 async def eventually(holds: Callable[[], Any], bound_s: float = _BOUND_S) -> None:
-    """Wait until a condition holds; AssertionError when it never does."""
+    """Wait until a condition, awaited if need be, holds; AssertionError when it never does."""
     end = time.monotonic() + bound_s
-    while not holds():
+    while True:
+        found = holds()
+        if await found if inspect.isawaitable(found) else found:
+            return
         assert time.monotonic() < end, "the condition did not come true"
         await asyncio.sleep(0.005)
 

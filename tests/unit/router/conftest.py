@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
+
 from disaggpair_bed.routing import Routed, routed
 from disaggpair_bed.simengine import RunningEngine, running_engine
 

@@ -1,0 +1,206 @@
+"""Flags, files, and what is said when they are wrong."""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from disaggpair_bed.fakes.upstream import decoding, prefilling, scripted_engine
+from disaggpair_bed.routing import eventually
+from disaggpair_router.command import add_arguments, configuration, run
+from disaggpair_router.config import RouterConfig
+
+P, D = "http://10.0.0.4:8000", "http://10.0.0.7:8000"
+URLS = ["--prefill-url", P, "--decode-url", D]
+
+
+def parsed(*argv: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args(argv)
+
+
+def configured(*argv: str) -> RouterConfig:
+    return configuration(parsed(*argv))
+
+
+def written(path: Path, fields: Any) -> str:
+    file = path / "router.json"
+    file.write_text(fields if isinstance(fields, str) else json.dumps(fields))
+    return str(file)
+
+
+def test_urls_are_enough() -> None:
+    config = configured(*URLS, "--decode-url", "http://[fd00::7]:8000")
+    assert config.endpoints.model_dump() == {
+        "kind": "static",
+        "prefill": (P,),
+        "decode": (D, "http://[fd00::7]:8000"),
+    }
+    assert (config.host, config.port, config.metrics_port) == ("", 8000, 9090)
+
+
+def test_a_flag_wins_over_the_file(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        {
+            "host": "0.0.0.0",
+            "port": 1,
+            "kv": {"handle_ttl_s": 100},
+            "endpoints": {"kind": "pods", "namespace": "n", "pair": "p"},
+        },
+    )
+    config = configured("--config", file, "--host", "127.0.0.9", "--metrics-port", "0")
+    assert (config.host, config.port, config.metrics_port) == ("127.0.0.9", 1, 0)
+    assert config.kv.handle_ttl_s == 100
+    assert config.endpoints.kind == "pods"
+
+
+@pytest.mark.parametrize(
+    ("version", "in_stream"),
+    [("0.32.0", False), ("0.33", True), ("v0.33.0", True), ("1.0.0", True), ("0.9.2", False)],
+)
+def test_the_engines_release_decides_how_a_handle_comes(version: str, in_stream: bool) -> None:
+    assert configured(*URLS, "--engine-version", version).kv.handle_in_stream is in_stream
+
+
+def test_switches_reach_the_configuration() -> None:
+    flags = ["--one-way", "--verified-reads", "--fallback", "Refuse", "--prefill-timeout", "9"]
+    config = configured(*URLS, *flags, "--handle-ttl", "20", "--decode-ttl", "60", "--port", "0")
+    assert config.kv.bidirectional is False
+    assert config.kv.verified_reads is True
+    assert config.fallback == "Refuse"
+    assert config.timeouts.prefill_s == 9
+    assert (config.kv.handle_ttl_s, config.kv.decode_ttl_s) == (20, 60)
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        ([], "endpoints is missing: give --config FILE, or --prefill-url and --decode-url."),
+        (["--prefill-url", P], "endpoints.decode is []: tuple should have at least 1 item"),
+        ([*URLS, "--port", "70000"], "port is 70000: input should be less than or equal to 65535"),
+        (
+            ["--prefill-url", "10.0.0.4:8000", "--decode-url", D],
+            "endpoints.prefill: 10.0.0.4:8000 is not a base URL such as http://10.0.0.4:8000.",
+        ),
+        (
+            ["--prefill-url", "http://a:x", "--decode-url", D],
+            "endpoints.prefill: http://a:x is not a base URL",
+        ),
+        (
+            ["--prefill-url", P, "--decode-url", P + "/"],
+            f"endpoints: {P} is given twice: an engine has one role.",
+        ),
+        pytest.param(
+            [*URLS, "--handle-ttl", "480"],
+            "kv: handle_ttl_s is 480, but D drops the blocks after 480 s",
+            id="h06",
+        ),
+        ([*URLS, "--engine-version", "latest"], "--engine-version is latest: it must be a vLLM"),
+        (["--config", "absent.json"], "--config is absent.json, which cannot be read: No such"),
+    ],
+)
+def test_a_wrong_flag_is_one_sentence_and_status_2(
+    argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(parsed(*argv)) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"disaggpair router: {sentence}")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ("{", "which is not valid JSON"),
+        ("[]", "which must hold a JSON object."),
+        ({"kv": 3, "endpoints": {"kind": "pods", "namespace": "n", "pair": "p"}}, "kv is 3: "),
+        ({"endpoints": {"kind": "pods", "pair": "p"}}, "endpoints.namespace is missing."),
+        (
+            {"endpoints": {"kind": "static", "prefill": [P], "decode": [D]}, "prot": 1},
+            "prot is 1: extra inputs are not permitted.",
+        ),
+    ],
+)
+def test_a_wrong_file_is_one_sentence(
+    tmp_path: Path, fields: Any, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(parsed("--config", written(tmp_path, fields))) == 2
+    assert sentence in capsys.readouterr().err
+
+
+async def test_a_process_serves_and_ends_in_order_at_sigterm() -> None:
+    gate = asyncio.Event()
+
+    async def slow(recorded: Any) -> Any:
+        await gate.wait()
+        return await decoding()(recorded)
+
+    async with scripted_engine(prefilling()) as prefill, scripted_engine(slow) as decode:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "disaggpair_router", "--host", "127.0.0.1", "--port", "0"),
+            *("--prefill-url", prefill.url, "--decode-url", decode.url),
+            *("--metrics-port", "0", "--engine-version", "0.33.0", "--log-format", "json"),
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONWARNINGS": "error"},
+        )
+        assert process.stdout is not None
+        line = json.loads(await process.stdout.readline())
+        url = f"http://127.0.0.1:{line['message'].split()[-1]}"
+        async with aiohttp.ClientSession() as http:
+
+            async def is_ready() -> bool:
+                async with http.get(f"{url}/readyz") as response:
+                    return response.status == 200
+
+            await eventually(is_ready)
+            body = {"messages": [{"role": "user", "content": "a"}], "stream": True}
+            turn = asyncio.create_task(_read(http, url, body))
+            await eventually(lambda: decode.requests)
+            process.send_signal(signal.SIGTERM)
+            # The port closes while the turn goes on.
+            await eventually(lambda: _refuses(url))
+            gate.set()
+            assert (await turn).endswith(b"data: [DONE]\n\n")
+        out = (await process.stdout.read()).decode()
+        assert await process.wait() == 0
+        turns = [json.loads(text) for text in out.splitlines() if '"way"' in text]
+        assert [(one["way"], one["kv"], one["status"]) for one in turns] == [("FULL", "MISS", 200)]
+
+
+async def _read(http: aiohttp.ClientSession, url: str, body: Any) -> bytes:
+    async with http.post(f"{url}/v1/chat/completions", json=body) as response:
+        return await response.read()
+
+
+async def _refuses(url: str) -> bool:
+    host, port = url.removeprefix("http://").split(":")
+    try:
+        _, writer = await asyncio.open_connection(host, int(port))
+    except OSError:
+        return True
+    writer.close()
+    await writer.wait_closed()
+    return False
+
+
+async def test_a_port_in_use_is_one_sentence_and_status_1() -> None:
+    async with scripted_engine(prefilling()) as engine:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "disaggpair_router", "--host", "127.0.0.1"),
+            *("--port", engine.url.rpartition(":")[2], "--metrics-port", "0", *URLS),
+            stderr=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+        )
+        _, err = await process.communicate()
+        assert process.returncode == 1
+        assert err.decode().startswith("disaggpair router: cannot listen: ")
+        assert err.count(b"\n") == 1
