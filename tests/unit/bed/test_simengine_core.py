@@ -127,6 +127,18 @@ def test_a_second_use_reads_what_others_wrote_meanwhile() -> None:
     assert sorted(pair.violations()) == ["second_use", "wrong_kv_read"]
 
 
+def test_blocks_of_somebody_else_are_read_and_seen() -> None:
+    pair = Pair()
+    prompt, answer = first_turn(pair)
+    assert answer.params is not None
+    pair.net.ask(pair.d, words(400, 5000))
+    group = [block + 20 for block in answer.params["remote_block_ids"][0]]
+    foreign = {**answer.params, "remote_block_ids": [group]}
+    following = history(prompt, answer)
+    assert pair.turn(following, foreign).tokens != pair.right(following)
+    assert {"foreign_blocks", "wrong_kv_read"} <= set(pair.violations())
+
+
 def test_a_handle_cut_to_whole_blocks_stays_aligned() -> None:
     pair = Pair()
     prompt, answer = first_turn(pair)

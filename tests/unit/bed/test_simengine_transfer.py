@@ -1,5 +1,6 @@
 """Transfers between simulated engines that went wrong on the way."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -171,6 +172,27 @@ async def test_leases_expire_without_any_request(client: Client, prefill: Runnin
         await handle_of(client, prefill, decode)
         await until(lambda: decode.engine.oracle.count("expired") == 1)
         assert decode.engine.core.pool.usage == 0
+
+
+async def test_d_renews_the_lease_of_p_while_a_request_waits_for_blocks(client: Client) -> None:
+    short = {"kv_lease_duration": 3}
+    async with (
+        running_engine("prefill", extra=short) as prefill,
+        running_engine("decode", "--num-gpu-blocks-override", "22", extra=short) as decode,
+    ):
+        await Conversation(client, prefill.url, decode.url).say(LONG * 2)
+        body = {"messages": [{"role": "user", "content": "other " + LONG}]}
+        first = await client.prefill(prefill.url, body)
+        assert first.params is not None
+        lease = prefill.engine.core.connector.leases.get(first.params["remote_request_id"])
+        assert lease is not None
+        deadline = lease.deadline
+        leg = {**body, "kv_transfer_params": first.params}
+        waiting = asyncio.create_task(client.post(decode.url, leg))
+        await until(lambda: lease.deadline != deadline)
+        assert decode.engine.core.waiting == 1
+        waiting.cancel()
+        await until(lambda: prefill.engine.oracle.count("live") == 0)
 
 
 async def test_the_release_trick_frees_d_at_once(client: Client, prefill: RunningEngine) -> None:

@@ -74,7 +74,7 @@ class Generation:
             await self._engine.died.wait()
             raise EngineDeadError(self._engine.death)
         if self._faults.take("reset"):
-            _reset(request)
+            await _reset(request)
         fault = self._faults.take("status")
         if fault is None:
             return None
@@ -93,7 +93,7 @@ class Generation:
             failed = failed or delta.finish_reason == "error"
             params = delta.params or params
         if drop:
-            _reset(request)
+            await _reset(request)
         await self._slow()
         if failed:
             raise internal_error()
@@ -118,7 +118,7 @@ class Generation:
         except EngineDeadError:
             failed = True
         if faults.drop:
-            _reset(request)
+            await _reset(request)
         if failed:
             await self._write(response, event(internal_error().body()))
         elif run.call.include_usage:
@@ -142,7 +142,7 @@ class Generation:
             if faults.drop:
                 continue
             if faults.cut is not None and sent >= faults.cut.after:
-                _reset(request)
+                await _reset(request)
             if faults.error is not None and sent >= faults.error.after:
                 return False
             if len(choice.deltas) == 1:
@@ -186,8 +186,9 @@ class _StreamFaults:
         )
 
 
-def _reset(request: web.Request) -> NoReturn:
-    """Close the client's connection without another byte."""
+async def _reset(request: web.Request) -> NoReturn:
+    """Close the client's connection without another byte; the server then cancels the handler."""
     if request.transport is not None:
         request.transport.abort()
-    raise ConnectionResetError("a fault of the test bed")
+    await asyncio.Event().wait()
+    raise AssertionError

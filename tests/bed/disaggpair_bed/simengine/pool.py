@@ -62,10 +62,6 @@ class BlockPool:
             if self._refs[block] == 0:
                 self._free[block] = None
 
-    def free_among(self, blocks: Iterable[int]) -> int:
-        """How many of these blocks are free at the moment."""
-        return sum(1 for block in blocks if self._refs[block] == 0)
-
     def cached_prefix(self, hashes: Iterable[bytes]) -> list[int]:
         """Blocks of the longest prefix of the hashes that the prefix cache has."""
         blocks = []
@@ -81,10 +77,6 @@ class BlockPool:
         if block not in self._hash_of and digest not in self._block_of:
             self._hash_of[block] = digest
             self._block_of[digest] = block
-
-    def is_cached(self, block: int) -> bool:
-        """Whether the prefix cache has this block."""
-        return block in self._hash_of
 
     def reset_prefix_cache(self) -> None:
         """Forget every hash; the blocks stay where they are."""

@@ -8,7 +8,7 @@ carries its length above bit 32; special tokens lie above both.
 
 import hashlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 PIECE_BYTES = 4
 _SPECIAL = 9 << 32
@@ -89,11 +89,3 @@ def decode(tokens: Iterable[int]) -> str:
 def is_token(value: object) -> bool:
     """Whether a value from outside is a token of this vocabulary."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < (11 << 32)
-
-
-def concatenate(parts: Iterable[Sequence[int]]) -> "array[int]":
-    """One array from token sequences."""
-    tokens = array("Q")
-    for part in parts:
-        tokens.extend(part)
-    return tokens
