@@ -43,7 +43,7 @@ def name_checks_fault(vllm_config: Any) -> str | None:
     vLLM 0.31.0 to 0.33.0 compares the *name* in the configuration: under another one it neither
     refuses the first setting nor adjusts the cache layout that the second one needs.
     """
-    if getattr(vllm_config.model_config, "enable_return_routed_experts", False):
+    if vllm_config.aux_output_config.enable_return_routed_experts:
         return (
             "--enable-return-routed-experts does not work with NIXL transfers: remove it, since "
             "the routed experts of transferred tokens are not known to the reader."

@@ -62,6 +62,24 @@ def test_each_half_is_built_from_config_engine_and_cache(
     assert found == ["self", "vllm_config", "engine_id", constructed]
 
 
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ("vllm.config:VllmConfig", "kv_transfer_config"),
+        ("vllm.config:VllmConfig", "parallel_config"),
+        ("vllm.config:VllmConfig", "aux_output_config"),
+        ("vllm.config:KVTransferConfig", "kv_connector_extra_config"),
+        ("vllm.config:KVTransferConfig", "kv_role"),
+        ("vllm.config:ParallelConfig", "decode_context_parallel_size"),
+        ("vllm.config.aux_output:AuxOutputConfig", "enable_return_routed_experts"),
+    ],
+)
+def test_what_the_connector_reads_from_a_configuration_is_there(
+    checks: Checks, config: str, field: str
+) -> None:
+    assert field in checks.parameters(config)
+
+
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 @pytest.mark.parametrize("connector", ["DisaggPair", "Nixl"])
 def test_vllm_accepts_the_planned_kv_transfer_configuration(

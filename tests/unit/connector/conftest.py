@@ -73,7 +73,7 @@ def engine_config() -> Callable[..., SimpleNamespace]:
                 kv_role="kv_consumer", kv_connector_extra_config=extra or {}
             ),
             parallel_config=SimpleNamespace(decode_context_parallel_size=context_parallel),
-            model_config=SimpleNamespace(enable_return_routed_experts=routed_experts),
+            aux_output_config=SimpleNamespace(enable_return_routed_experts=routed_experts),
         )
 
     return make
