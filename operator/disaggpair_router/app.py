@@ -166,9 +166,6 @@ class Routes:
                 logger.exception("a turn failed after its stream began")
             await client.write(b"data: " + error_body(error, request.request_id) + b"\n\n")
             return None
-        finally:
-            if client.response is not None and self._running.is_draining:
-                client.response.force_close()
 
     async def _keep_alive(self, turn: "asyncio.Task[bytes | None]", client: HttpClient) -> None:
         """Send comments until the turn has something to say or is over."""

@@ -53,7 +53,7 @@ class Handles:
 
     def holder(self, request: TurnRequest) -> str:
         """Name of the decode engine that has the conversation; empty when there is none."""
-        holder = self._table.holder(request.conversation.key)
+        holder = self._table.holder(self._key(request))
         return holder.endpoint if holder and self._present(holder) else ""
 
     def claim(self, request: TurnRequest, prefill: Endpoint) -> Claim | MissReason:
@@ -62,16 +62,15 @@ class Handles:
             return "off"
         if request.history is None:
             return "unsupported"
-        holder = self._table.holder(request.conversation.key)
+        key = self._key(request)
+        holder = self._table.holder(key)
         if holder is not None:
             decode = self._present(holder)
             if decode is None or not decode.ready or not may_pair(prefill, decode):
                 return "other_engine"
             if self._is_paused(prefill.name, decode.name):
                 return "paused"
-        found = self._table.claim(
-            request.conversation.key, request.scope, request.history, self._clock()
-        )
+        found = self._table.claim(key, request.scope, request.history, self._clock())
         if isinstance(found, Claim):
             return found
         if found.unusable is not None:
@@ -123,6 +122,7 @@ class Handles:
         mark = request.history.mark_after(answer) if request.history and answer else None
         entry = Entry(
             key=request.conversation.key,
+            owner=request.conversation.owner,
             scope=request.scope,
             mark=mark,
             handle=handle,
@@ -164,6 +164,13 @@ class Handles:
         """Release every handle: this router ends and nobody else knows them."""
         for entry in self._table:
             self._discard(entry)
+
+    def _key(self, request: TurnRequest) -> bytes:
+        conversation = request.conversation
+        if not conversation.is_minted or request.history is None:
+            return conversation.key
+        found = self._table.continued_by(conversation.owner, request.history.digests())
+        return found or conversation.key
 
     def _accepted(
         self, params: object, usage: Mapping[str, object] | None

@@ -11,7 +11,7 @@ plain.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
@@ -101,6 +101,10 @@ class History(Protocol):
         """The end of this turn once D's answer is part of the history."""
         ...
 
+    def digests(self) -> Iterator[bytes]:
+        """Digests of the marks that this history would continue, the longest first."""
+        ...
+
 
 class ChatHistory:
     """The messages of a chat turn."""
@@ -126,6 +130,10 @@ class ChatHistory:
         bare = _linked(last, answer.message(reasoning=False)) if answer.reasoning else b""
         return Mark(len(self._marks), _linked(last, answer.message()), bare)
 
+    def digests(self) -> Iterator[bytes]:
+        """See `History`."""
+        return reversed(self._marks[1:-1])
+
 
 class TextHistory:
     """The prompt of a completion turn, continued by appending to prompt and answer."""
@@ -143,6 +151,10 @@ class TextHistory:
         """See `History`."""
         whole = self._prompt + answer.text
         return Mark(len(whole), _digest(whole))
+
+    def digests(self) -> Iterator[bytes]:
+        """See `History`; none, since a text may continue any beginning of itself."""
+        return iter(())
 
 
 def scope_digest(api: str, body: Mapping[str, Any]) -> bytes:

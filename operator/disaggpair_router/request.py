@@ -39,6 +39,10 @@ class Conversation:
     key: bytes
     """Keyed digest of the id and of the caller's credentials, so that one caller's id never
     finds another one's conversation."""
+    owner: bytes
+    """Keyed digest of the credentials alone."""
+    is_minted: bool
+    """The client sent no id: its history has to tell which conversation it continues."""
 
     @property
     def label(self) -> str:
@@ -116,11 +120,13 @@ class RequestReader:
         if found and len(found.encode("utf-8", "surrogateescape")) > MAX_ID_BYTES:
             raise BadRequest(f"The conversation id must have at most {MAX_ID_BYTES} bytes.")
         conversation_id = found or secrets.token_hex(16)
-        digest = hashlib.blake2b(key=self._secret, digest_size=16)
-        digest.update(headers.get("authorization", "").encode("utf-8", "surrogateescape"))
-        digest.update(b"\0")
-        digest.update(conversation_id.encode("utf-8", "surrogateescape"))
-        return Conversation(conversation_id, digest.digest())
+        owner = self._digest(headers.get("authorization", ""))
+        key = self._digest(conversation_id, owner)
+        return Conversation(conversation_id, key, owner, is_minted=not found)
+
+    def _digest(self, text: str, prefix: bytes = b"") -> bytes:
+        raw = prefix + text.encode("utf-8", "surrogateescape")
+        return hashlib.blake2b(raw, key=self._secret, digest_size=16).digest()
 
 
 def request_id(headers: Mapping[str, str]) -> str:

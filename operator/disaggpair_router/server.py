@@ -104,6 +104,9 @@ async def _drain(api: web.AppRunner, parts: Parts, limit_s: float) -> None:
     parts.running.is_draining = True
     for site in list(api.sites):
         await site.stop()
+    if api.server is not None:
+        # Connections close after the answer they are giving, idle ones now.
+        api.server.pre_shutdown()
     await parts.running.drain(limit_s)
     await api.cleanup()
 

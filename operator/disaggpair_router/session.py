@@ -5,7 +5,7 @@ costs one recomputation, so a bound is kept by forgetting, never by refusing a t
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -58,6 +58,8 @@ class Entry:
     holder: Holder
     model: str
     deadline: float
+    owner: bytes = b""
+    """Digest of the caller's credentials."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The caller's credentials at the engines, for the release request."""
     reason: MissReason = "first_turn"
@@ -96,6 +98,7 @@ class Conversations:
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._entries: OrderedDict[bytes, Entry] = OrderedDict()
+        self._by_history: dict[tuple[bytes, bytes], bytes] = {}
         self._size_bytes = 0
         self._handles = 0
 
@@ -119,6 +122,16 @@ class Conversations:
         """The decode engine that has the conversation's blocks, also those it need not keep."""
         entry = self._entries.get(key)
         return entry.holder if entry else None
+
+    def continued_by(self, owner: bytes, digests: Iterable[bytes]) -> bytes | None:
+        """Key of a caller's conversation whose handle belongs to one of these histories.
+
+        For clients that send no id: the first digest that is known decides.
+        """
+        for digest in digests:
+            if key := self._by_history.get((owner, digest)):
+                return key
+        return None
 
     def claim(self, key: bytes, scope: bytes, history: History, now: float) -> Claim | Miss:
         """Take the conversation's handle if this turn continues it. Nobody else gets it then.
@@ -199,19 +212,27 @@ class Conversations:
 
     def _put(self, entry: Entry) -> None:
         old = self._entries.get(entry.key)
-        self._count(old, -1)
-        self._count(entry, 1)
+        if old is not None:
+            self._uncount(old)
+        self._size_bytes += entry.size_bytes
+        self._handles += entry.handle is not None
+        if entry.handle and entry.mark:
+            self._by_history[entry.owner, entry.mark.digest] = entry.key
         self._entries[entry.key] = entry
 
     def _drop(self, key: bytes) -> Entry:
         entry = self._entries.pop(key)
-        self._count(entry, -1)
+        self._uncount(entry)
         return entry
 
-    def _count(self, entry: Entry | None, sign: int) -> None:
-        if entry is not None:
-            self._size_bytes += sign * entry.size_bytes
-            self._handles += sign * (entry.handle is not None)
+    def _uncount(self, entry: Entry) -> None:
+        self._size_bytes -= entry.size_bytes
+        self._handles -= entry.handle is not None
+        if entry.handle and entry.mark:
+            place = (entry.owner, entry.mark.digest)
+            # Two conversations with the same history: the place is the newer one's.
+            if self._by_history.get(place) == entry.key:
+                del self._by_history[place]
 
 
 def unverifiable(api: Api, answer: Answer) -> MissReason | None:

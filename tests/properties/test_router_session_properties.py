@@ -97,6 +97,12 @@ class Table(RuleBasedStateMachine):
         assert sum(entry.handle is not None for entry in entries) == self.table.handles
 
     @invariant()
+    def finds_only_handles_it_holds(self) -> None:
+        found = self.table.continued_by(b"", NEXT.digests())
+        held = {entry.key for entry in self.table if entry.handle}
+        assert found is None or found in held
+
+    @invariant()
     def holds_no_handle_that_was_used(self) -> None:
         held = {entry.handle.engine for entry in self.table if entry.handle}
         assert not held & self.used

@@ -102,6 +102,14 @@ def test_other_tool_calls_are_edited(calls: object) -> None:
     assert history.difference(CALLED) == "edited"
 
 
+def test_the_digests_of_a_history_are_those_of_the_marks_it_continues() -> None:
+    history = ChatHistory([*ASKED, said(), user("why?")])
+    assert MARK.digest in list(history.digests())
+    assert next(history.digests()) == MARK.digest
+    assert MARK.digest not in list(ChatHistory([*ASKED, said()]).digests())
+    assert list(ChatHistory([]).digests()) == list(TextHistory("a").digests()) == []
+
+
 def test_a_text_prompt_continues_by_appending() -> None:
     mark = TextHistory("Once").mark_after(Answer(" upon"))
     assert TextHistory("Once upon a").difference(mark) is None

@@ -179,6 +179,23 @@ def test_h30_handles_of_an_earlier_life_are_dropped() -> None:
     assert one.handles == 1
 
 
+def test_a_conversation_is_found_by_its_history() -> None:
+    one = table()
+    one.store(entry(owner=b"o"))
+    assert one.continued_by(b"o", [b"x", MARK.digest]) == b"a"
+    assert one.continued_by(b"p", [MARK.digest]) is None
+    claim(one)
+    assert one.continued_by(b"o", [MARK.digest]) is None
+
+
+def test_of_two_conversations_with_one_history_the_newer_is_found() -> None:
+    one = table()
+    one.store(entry(b"a"))
+    one.store(entry(b"b"))
+    claim(one, b"a")
+    assert one.continued_by(b"", [MARK.digest]) == b"b"
+
+
 def test_an_expired_handle_goes_and_its_reason_stays_for_a_while() -> None:
     one = table()
     one.store(entry())

@@ -146,6 +146,24 @@ async def test_h05_a_late_turn_is_recomputed(pair: Any) -> None:
     assert pair.routed.misses == {"first_turn": 1, "expired": 1}
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_a_client_without_ids_is_recognised_by_its_history(pair: Any, stream: bool) -> None:
+    first, second = Dialogue(pair.routed), Dialogue(pair.routed)
+    for number in range(3):
+        for name, dialogue in (("a", first), ("b", second)):
+            assert (await dialogue.say(f"{name}{number} {LONG}", stream=stream)).status == 200
+    assert pair.routed.misses == {"first_turn": 2}
+    assert pair.routed.hits == 4
+
+
+async def test_h77_a_history_is_recognised_for_its_caller_only(pair: Any) -> None:
+    dialogue = Dialogue(pair.routed)
+    await spoken(dialogue, 1)
+    reply = await pair.routed.chat(*dialogue.messages, LONG, headers={"Authorization": "Bearer x"})
+    assert reply.status == 200
+    assert pair.routed.misses == {"first_turn": 2}
+
+
 async def test_h77_another_callers_conversation_is_not_found(pair: Any) -> None:
     dialogue = Dialogue(pair.routed, dict(ID))
     await spoken(dialogue, 1)
