@@ -10,7 +10,7 @@ import json
 import logging
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import yaml
+from multidict import CIMultiDict
 
 from disaggpair_bed.node.errors import ApiError, ConfigError
 
@@ -42,10 +43,12 @@ class Change:
 class Api:
     """A client with the credentials of one kubeconfig. Close it with `aclose`."""
 
-    def __init__(self, server: str, tls: ssl.SSLContext, token: str | None = None) -> None:
+    def __init__(
+        self, server: str, tls: ssl.SSLContext, headers: Iterable[tuple[str, str]]
+    ) -> None:
         self.server = server.rstrip("/")
         self._tls = tls
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._headers = CIMultiDict(headers)
         self._session: aiohttp.ClientSession | None = None
 
     @classmethod
@@ -60,7 +63,7 @@ class Api:
             tls = _tls_context(cluster, user, path.parent)
         except (OSError, yaml.YAMLError, KeyError, TypeError, ssl.SSLError) as exc:
             raise ConfigError(f"{path} is not a usable kubeconfig: {exc!r}") from exc
-        return cls(url, tls, user.get("token"))
+        return cls(url, tls, _identity(user))
 
     @property
     def host(self) -> str:
@@ -145,7 +148,9 @@ class Api:
     async def _send(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, kind: str = ""
     ) -> dict[str, Any]:
-        headers = self._headers | ({"Content-Type": kind} if body is not None else {})
+        headers = self._headers.copy()
+        if body is not None:
+            headers["Content-Type"] = kind
         data = None if body is None else json.dumps(body).encode()
         try:
             async with self._client().request(
@@ -164,6 +169,16 @@ class Api:
             connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
             self._session = aiohttp.ClientSession(connector=connector)
         return self._session
+
+
+def _identity(user: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Headers that say who we are, beside a client certificate."""
+    if user.get("token"):
+        yield "Authorization", f"Bearer {user['token']}"
+    if user.get("as"):
+        yield "Impersonate-User", user["as"]
+    for group in user.get("as-groups") or ():
+        yield "Impersonate-Group", group
 
 
 def _message(text: bytes) -> str:

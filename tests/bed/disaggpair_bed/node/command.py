@@ -5,12 +5,14 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from disaggpair_bed.node.config import BedConfig, load_config
 from disaggpair_bed.node.errors import NodeError
 from disaggpair_bed.node.images import ImageMap
 from disaggpair_bed.node.kubelet import Kubelet
+from disaggpair_bed.node.memory import memory_root
 from disaggpair_bed.node.process import HollowRuntime, ProcessRuntime, Runtime
 from disaggpair_bed.node.waits import cancel, first_of
 
@@ -45,7 +47,16 @@ async def run_nodes(config: BedConfig) -> None:
         real = await ProcessRuntime.detect()
     images = ImageMap(config.images)
     images.read()
-    kubelets = [Kubelet(n, config, hollow if n.hollow else real, images) for n in config.nodes]
+    with memory_root() as memory:
+        await _run_until_signal(
+            [
+                Kubelet(node, config, hollow if node.hollow else real, images, memory)
+                for node in config.nodes
+            ]
+        )
+
+
+async def _run_until_signal(kubelets: Sequence[Kubelet]) -> None:
     loop = asyncio.get_running_loop()
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

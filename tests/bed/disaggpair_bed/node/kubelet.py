@@ -1,10 +1,8 @@
 """One process node: its Node object, its pods, and the faults that switch it off."""
 
 import asyncio
-import hashlib
 import logging
 import shutil
-import tempfile
 from pathlib import Path
 
 from disaggpair_bed.node.addresses import AddressPool
@@ -28,9 +26,15 @@ class Kubelet:
     """Plays one node from `run` until its task is cancelled or `stop` is called."""
 
     def __init__(
-        self, config: NodeConfig, bed: BedConfig, runtime: Runtime, images: ImageMap
+        self,
+        config: NodeConfig,
+        bed: BedConfig,
+        runtime: Runtime,
+        images: ImageMap,
+        memory: Path,
     ) -> None:
         self._config, self._bed, self._runtime, self._images = config, bed, runtime, images
+        self._memory = memory
         self._faults = Faults()
         self._stop, self._gone, self._back = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._seen = asyncio.Event()
@@ -67,7 +71,7 @@ class Kubelet:
     async def _be_up(self, api: Api, watcher: "asyncio.Task[None]") -> None:
         """Run until stopped or switched off; on return no process of the node is left."""
         directory = self._bed.run_dir.absolute() / self._config.name
-        memory = memory_directory(directory)
+        memory = self._memory / self._config.name
         for path in (directory, memory):
             # Left by a node process that was killed; its containers died with it.
             await asyncio.to_thread(shutil.rmtree, path, True)
@@ -113,7 +117,10 @@ class Kubelet:
         query = f"fieldSelector=metadata.name={self._config.name}"
         async for change in api.follow("/api/v1/nodes", query):
             for node in change.items:
-                if change.type != "DELETED":
+                if change.type == "DELETED":
+                    # A report puts the object back.
+                    self._refresh.set()
+                else:
                     self._take(parse_faults(node["metadata"].get("annotations") or {}))
 
     def _take(self, faults: Faults) -> None:
@@ -131,10 +138,3 @@ class Kubelet:
         if self._context is not None:
             self._context.faults = faults
         self._refresh.set()
-
-
-def memory_directory(directory: Path) -> Path:
-    """Where emptyDir volumes of medium Memory go: a tmpfs every Linux has, one folder a node."""
-    shm = Path("/dev/shm")
-    base = shm if shm.is_dir() else Path(tempfile.gettempdir())
-    return base / f"disaggpair-bed-{hashlib.sha256(str(directory).encode()).hexdigest()[:16]}"

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import shutil
+from dataclasses import replace
 
 from disaggpair_bed.node.addresses import NoAddress
 from disaggpair_bed.node.container import ContainerRunner
@@ -13,7 +14,7 @@ from disaggpair_bed.node.launch import write_hosts
 from disaggpair_bed.node.report import Reporter
 from disaggpair_bed.node.signals import FaultSignals
 from disaggpair_bed.node.spec import Container, Pod
-from disaggpair_bed.node.status import DONE_PHASES, Terminated, view_before
+from disaggpair_bed.node.status import DONE_PHASES, Terminated, Waiting, view_before
 from disaggpair_bed.node.volumes import Volumes
 from disaggpair_bed.node.waits import cancel, first_of, happens_within
 
@@ -204,4 +205,6 @@ class PodWorker:
         statuses = (self.pod.raw.get("status") or {}).get(kind) or ()
         before = next((s for s in statuses if s["name"] == container.name), None)
         view = view_before(container, before or {}, former)
+        if isinstance(view.state, Waiting) and not self.pod.init_containers:
+            view = replace(view, state=Waiting("ContainerCreating"))
         return ContainerRunner(self._context, view, policy)

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -189,62 +190,63 @@ def _common(argv: Sequence[str], env: Mapping[str, str], cwd: str, user: bool) -
 async def _spawn(
     spec: Mapping[str, Any], fds: Sequence[int]
 ) -> tuple[asyncio.subprocess.Process, int]:
-    """Start the sandbox; the child and a descriptor of the command's first process."""
-    spec_fd = os.memfd_create("container")
-    report_r, report_w = os.pipe()
-    try:
-        os.write(spec_fd, json.dumps(spec).encode())
-        os.lseek(spec_fd, 0, os.SEEK_SET)
+    """Start the sandbox; the child and a PID file descriptor of the command's first process."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs, tempfile.TemporaryFile() as file:
+        file.write(json.dumps(spec).encode())
+        file.seek(0)
         child = await asyncio.create_subprocess_exec(
             sys.executable,
             "-I",
             "-S",
             sandbox.__file__,
-            str(spec_fd),
-            str(report_w),
+            str(file.fileno()),
+            str(theirs.fileno()),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            pass_fds=(spec_fd, report_w, *fds),
+            pass_fds=(file.fileno(), theirs.fileno(), *fds),
             start_new_session=True,
             env={},
         )
-    except BaseException:
-        os.close(report_r)
-        raise
-    finally:
-        os.close(spec_fd)
-        os.close(report_w)
-    try:
-        pid, error = await _report(report_r)
-        if error is None and pid is not None:
-            return child, os.pidfd_open(pid)
-        reason = error or "the sandbox ended without a word"
-    except ProcessLookupError:
-        reason = "the container ended before the node could hold on to it"
-    except BaseException:
-        child.kill()
-        await child.communicate()
-        raise
-    await child.communicate()
-    raise StartError(reason)
+        theirs.close()
+        pidfd: int | None = None
+        try:
+            pidfd, error = await _report(ours)
+            if pidfd is not None and not error:
+                return child, pidfd
+        except BaseException:
+            child.kill()
+            await child.communicate()
+            raise
+    output, _ = await child.communicate()
+    if pidfd is not None:
+        os.close(pidfd)
+    # A sandbox that fails without a report has left a traceback.
+    raise StartError(error or output.decode(errors="replace").strip())
 
 
-async def _report(fd: int) -> tuple[int | None, str | None]:
-    """Read the sandbox's report to its end: the PID and the error, as far as there are."""
+async def _report(sock: socket.socket) -> tuple[int | None, str]:
+    """Read the sandbox's report to its end: the descriptor, if any, and the error, if any."""
+    pidfd, text = None, b""
+    sock.setblocking(False)
+    while True:
+        try:
+            data, fds, _, _ = socket.recv_fds(sock, 4096, 1)
+        except BlockingIOError:
+            await _readable(sock)
+            continue
+        pidfd = fds[0] if fds else pidfd
+        text += data
+        if not data:
+            return pidfd, text.replace(b"\0", b"").decode(errors="replace")
+
+
+async def _readable(sock: socket.socket) -> None:
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", buffering=0)
-    )
+    ready = asyncio.Event()
+    loop.add_reader(sock, ready.set)
     try:
-        pid, error = None, None
-        for line in (await reader.read()).decode(errors="replace").splitlines():
-            word, _, rest = line.partition(" ")
-            if word == "pid":
-                pid = int(rest)
-            elif word == "error":
-                error = rest
-        return pid, error
+        await ready.wait()
     finally:
-        transport.close()
+        loop.remove_reader(sock)

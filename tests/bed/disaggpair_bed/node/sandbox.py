@@ -4,9 +4,10 @@ Run as a script with the standard library alone, since it starts with every cont
 
     sandbox.py SPEC_FD REPORT_FD
 
-SPEC_FD holds a JSON object, see `main`. On REPORT_FD come `pid N`, the container's first
-process as the node sees it, and `error TEXT` if something kept its command from starting. End of
-file without an error means that the command runs.
+SPEC_FD holds a JSON object, see `main`. REPORT_FD is a socket. A zero byte on it carries a PID
+file descriptor of the container's first process; text is what kept its command from starting, and
+end of file without text means that the command runs. The descriptor is made here, before the
+process is waited for: by the time the node reads a PID, a short command may have ended.
 
 This process stays as the parent of the container's first process, which is PID 1 of a PID
 namespace: when either dies, the kernel kills everything in the container. It ends as the command
@@ -164,7 +165,8 @@ def main() -> NoReturn:
     spec_fd, report_fd = int(sys.argv[1]), int(sys.argv[2])
     with open(spec_fd) as file:
         spec = json.load(file)
-    os.set_inheritable(report_fd, False)
+    report = socket.socket(fileno=report_fd)
+    report.set_inheritable(False)
     # The node addresses the command itself; this process only outlives it. The signals stay
     # blocked, not ignored, because a program inherits what is ignored.
     signal.pthread_sigmask(
@@ -184,7 +186,7 @@ def main() -> NoReturn:
         alive_r, alive_w = os.pipe()
         child = os.fork()
     except OSError as exc:
-        os.write(report_fd, f"error {exc.strerror}\n".encode())
+        report.send(f"{exc.strerror}".encode())
         os._exit(128)
     if child == 0:
         try:
@@ -198,10 +200,10 @@ def main() -> NoReturn:
                 socket.sethostname(spec["hostname"])
             _exec(spec)
         except OSError as exc:
-            os.write(report_fd, f"error {exc.strerror}\n".encode())
+            report.send(f"{exc.strerror}".encode())
         os._exit(128)
-    os.write(report_fd, f"pid {child}\n".encode())
-    os.close(report_fd)
+    socket.send_fds(report, [b"\0"], [os.pidfd_open(child)])
+    report.close()
     _end_like(os.waitpid(child, 0)[1])
 
 
