@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from disaggpair_router.answer import Answer
 from disaggpair_router.config import KVTransfer
 from disaggpair_router.endpoints import Endpoints
+from disaggpair_router.history import Mark
 from disaggpair_router.kv import Handle, InvalidParams, checked_handle
 from disaggpair_router.pick import Endpoint, may_pair
 from disaggpair_router.release import Releases
@@ -113,46 +114,20 @@ class Handles:
         """
         if not self._config.bidirectional:
             return
-        handle, reason = self._accepted(params, usage)
-        unsafe: MissReason | None = None
-        if request.history is None or answer is None:
-            unsafe = "unsupported"
-        elif not self._config.verified_reads:
-            unsafe = unverifiable(request.api, answer)
-        mark = request.history.mark_after(answer) if request.history and answer else None
-        entry = Entry(
-            key=request.conversation.key,
-            owner=request.conversation.owner,
-            scope=request.scope,
-            mark=mark,
-            handle=handle,
-            holder=Holder(decode.name, decode.incarnation),
-            model=request.model,
-            deadline=self._clock() + self._config.handle_ttl_s,
-            headers=request.headers,
-            reason=reason,
-        )
-        if unsafe:
+        handle = _accepted(params)
+        history = request.history
+        mark = history.mark_after(answer) if history and answer else None
+        entry = self._entry(request, decode, handle, mark)
+        reason = self._unusable(request, handle, answer, usage)
+        if reason is not None:
             self._discard(entry)
-            entry = entry.without_handle(unsafe)
+            entry = entry.without_handle(reason)
         for gone in self._table.store(entry):
             self._releases.add(gone)
 
     def discard(self, request: TurnRequest, decode: Endpoint, params: object) -> None:
         """Release the handle of a turn whose answer nobody received."""
-        handle, _ = self._accepted(params, None)
-        self._discard(
-            Entry(
-                key=request.conversation.key,
-                scope=request.scope,
-                mark=None,
-                handle=handle,
-                holder=Holder(decode.name, decode.incarnation),
-                model=request.model,
-                deadline=0.0,
-                headers=request.headers,
-            )
-        )
+        self._discard(self._entry(request, decode, _accepted(params), None))
 
     def expire(self) -> None:
         """Drop what is over; called now and then."""
@@ -172,23 +147,40 @@ class Handles:
         found = self._table.continued_by(conversation.owner, request.history.digests())
         return found or conversation.key
 
-    def _accepted(
-        self, params: object, usage: Mapping[str, object] | None
-    ) -> tuple[Handle | None, MissReason]:
-        if params is None:
-            return None, "no_handle"
-        try:
-            handle = checked_handle(params)
-        except InvalidParams as error:
-            logger.warning("a decode engine's handle is not usable: %s", error)
-            return None, "no_handle"
-        counts = [usage.get(key) for key in ("prompt_tokens", "completion_tokens")] if usage else []
-        total = sum(count for count in counts if isinstance(count, int))
-        if len(counts) == 2 and total and handle.tokens > total:
-            # Draft tokens in flight; the blocks would be read at shifted positions.
+    def _entry(
+        self, request: TurnRequest, decode: Endpoint, handle: Handle | None, mark: Mark | None
+    ) -> Entry:
+        return Entry(
+            key=request.conversation.key,
+            owner=request.conversation.owner,
+            scope=request.scope,
+            mark=mark,
+            handle=handle,
+            holder=Holder(decode.name, decode.incarnation),
+            model=request.model,
+            deadline=self._clock() + self._config.handle_ttl_s,
+            headers=request.headers,
+        )
+
+    def _unusable(
+        self,
+        request: TurnRequest,
+        handle: Handle | None,
+        answer: Answer | None,
+        usage: Mapping[str, object] | None,
+    ) -> MissReason | None:
+        """Why the next turn must not use the handle of this one."""
+        if handle is None:
+            return "no_handle"
+        if request.history is None or answer is None:
+            return "unsupported"
+        if handle.tokens > _tokens(usage, default=handle.tokens):
+            # Draft tokens in flight: the blocks would be read at shifted positions.
             logger.warning("a decode engine's handle counts more tokens than the turn had")
-            return None, "no_handle"
-        return handle, "first_turn"
+            return "no_handle"
+        if self._config.verified_reads:
+            return None
+        return unverifiable(request.api, answer)
 
     def _discard(self, entry: Entry) -> None:
         if entry.handle is not None:
@@ -200,3 +192,20 @@ class Handles:
 
     def _is_paused(self, prefill: str, decode: str) -> bool:
         return self._clock() < self._paused.get((prefill, decode), 0.0)
+
+
+def _accepted(params: object) -> Handle | None:
+    if params is None:
+        return None
+    try:
+        return checked_handle(params)
+    except InvalidParams as error:
+        logger.warning("a decode engine's handle is not usable: %s", error)
+        return None
+
+
+def _tokens(usage: Mapping[str, object] | None, *, default: int) -> int:
+    """Tokens of the whole turn, where the usage tells."""
+    counts = [(usage or {}).get(key) for key in ("prompt_tokens", "completion_tokens")]
+    known = [count for count in counts if isinstance(count, int)]
+    return sum(known) if len(known) == len(counts) else default

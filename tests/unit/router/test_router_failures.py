@@ -28,6 +28,7 @@ from disaggpair_bed.fakes.upstream import (
 from disaggpair_bed.routing import Dialogue, Routed, eventually, routed
 from disaggpair_bed.simengine import running_engine
 from disaggpair_router.kv import FIRST_TURN
+from disaggpair_router.pick import Endpoint
 
 ID = {"conversation_id": "c-1"}
 BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -433,6 +434,120 @@ async def test_h27_an_unusable_handle_is_not_kept(handle: dict[str, Any]) -> Non
             assert (await dialogue.say(text)).status == 200
         assert front.handles == 0
         assert front.misses == {"first_turn": 1, "no_handle": 1}
+
+
+async def test_a_handle_that_counts_too_many_tokens_is_released() -> None:
+    async with (
+        scripted_engine(prefilling()) as prefill,
+        scripted_engine(decoding(remote_num_tokens=49)) as decode,
+        routed([prefill], [decode]) as front,
+    ):
+        assert (await front.chat("a", **ID)).status == 200
+        await eventually(lambda: front.count("handle_releases_total", result="released") == 1)
+
+
+async def test_an_answer_whose_text_is_not_kept_leaves_no_handle() -> None:
+    pieces = [b"data: " + b"x" * 400 + b"\n\n"] * 4
+    async with (
+        scripted_engine(prefilling()) as prefill,
+        scripted_engine(streams(*pieces, chat_events(decode_handle()))) as decode,
+        routed([prefill], [decode], limits={"max_answer_bytes": 1024}) as front,
+    ):
+        for _ in range(2):
+            assert (await front.chat("a", stream=True, **ID)).status == 200
+        assert front.misses == {"first_turn": 1, "unsupported": 1}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        pytest.param([{"role": "user", "content": [{"type": "image_url"}]}], id="h59-media"),
+        pytest.param("odd", id="no-list"),
+        pytest.param([3], id="no-objects"),
+    ],
+)
+async def test_h59_what_cannot_be_compared_runs_in_two_legs_without_handles(messages: Any) -> None:
+    async with (
+        scripted_engine(prefilling()) as prefill,
+        scripted_engine(decoding()) as decode,
+        routed([prefill], [decode]) as front,
+    ):
+        body = {"model": "m", "messages": messages, **ID}
+        assert (await front.post("/v1/chat/completions", body)).status == 200
+        assert decode.requests[0].params == prefill_params()
+        assert front.misses == {"unsupported": 1}
+        assert front.handles == 0
+
+
+async def test_h33_a_handle_of_an_engine_that_is_not_ready_is_not_sent() -> None:
+    async with (
+        scripted_engine(prefilling()) as prefill,
+        scripted_engine(decoding()) as decode,
+        scripted_engine(decoding()) as other,
+        routed([prefill], [decode, other], timeouts={"probe_s": 3600}) as front,
+    ):
+        dialogue = await with_handle(front)
+        endpoints = front.router.parts.endpoints
+        used = next(
+            item
+            for item in endpoints
+            if item.url in (decode.url, other.url)
+            and (decode if item.url == decode.url else other).requests
+        )
+        endpoints.put(replace(used, ready=False))
+        assert (await dialogue.say("two")).status == 200
+        assert front.misses == {"first_turn": 1, "other_engine": 1}
+
+
+async def test_releases_are_bounded_and_failures_counted() -> None:
+    async with (
+        scripted_engine(in_turn(prefilling(), error(500))) as prefill,
+        scripted_engine(decoding(" edge")) as decode,
+        routed([prefill], [decode], kv={"releases_per_s": 1000}) as front,
+    ):
+        assert (await front.chat("a", **ID)).status == 200
+        await eventually(lambda: front.count("handle_releases_total", result="failed") == 1)
+        parts = front.router.parts
+        reader = parts.routes.reader
+        request = reader.read("chat", b'{"messages": []}', {}, "r")
+        gone = Endpoint("gone", "http://gone", "decode", ready=True)
+        for _ in range(1_001):
+            parts.handles.discard(request, gone, decode_handle())
+        assert front.count("handle_releases_total", result="dropped") == 1
+        await eventually(lambda: front.count("handle_releases_total", result="impossible") == 1_000)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [({"detail": "no such thing"}, "no such thing"), ([1], "The engine refused the request.")],
+)
+async def test_an_engines_message_is_found_in_other_shapes(body: Any, message: str) -> None:
+    async with (
+        scripted_engine(answers(body, status=422)) as prefill,
+        scripted_engine(decoding()) as decode,
+        routed([prefill], [decode]) as front,
+    ):
+        assert (await front.chat("a")).json["error"]["message"] == message
+
+
+async def test_answers_that_are_no_json_or_break_off_are_errors() -> None:
+    async def plain(_: Recorded) -> web.StreamResponse:
+        return web.Response(text="{")
+
+    async def short(recorded: Recorded) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "100"})
+        await response.prepare(recorded.http)
+        await response.write(b"{")
+        return await resets(recorded)
+
+    async with (
+        scripted_engine(in_turn(plain, prefilling(), prefilling())) as prefill,
+        scripted_engine(in_turn(plain, short)) as decode,
+        routed([prefill], [decode]) as front,
+    ):
+        for _ in range(2):
+            assert (await front.chat("a")).status == 502
+        assert front.count("retries_total", leg="prefill") == 1
 
 
 # What the engines are sent
