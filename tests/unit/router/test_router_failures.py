@@ -312,6 +312,7 @@ async def test_h04_both_legs_run_again_on_another_decode_engine(bad: Any) -> Non
         assert front.count("retries_total", leg="decode") == 1
 
 
+@pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize(
     "tail",
     [
@@ -322,11 +323,11 @@ async def test_h04_both_legs_run_again_on_another_decode_engine(bad: Any) -> Non
         pytest.param(b'data: {"choices": [{"index": 0, "del', id="h21-cut-in-event"),
     ],
 )
-async def test_a_stream_that_fails_ends_with_an_error_event(tail: bytes) -> None:
+async def test_a_stream_that_fails_ends_with_an_error_event(tail: bytes, cut: bool) -> None:
     begun = b'data: {"choices": [{"index": 0, "delta": {"content": "Hel"}}]}\n\n'
     async with (
         scripted_engine(prefilling()) as prefill,
-        scripted_engine(streams(begun, tail, cut=True)) as decode,
+        scripted_engine(streams(begun, tail, cut=cut)) as decode,
         routed([prefill], [decode]) as front,
     ):
         reply = await front.chat("hello", stream=True, **ID)
