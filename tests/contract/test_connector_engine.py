@@ -15,8 +15,6 @@ from disaggpair_bed.cpu.install import Engines
 from disaggpair_bed.cpu.pair import kv_transfer_config
 from disaggpair_connector import compat, contract
 from disaggpair_operator.plan.engine_args import engine_arguments
-from disaggpair_operator.plan.kv_transfer import as_argument
-from disaggpair_operator.plan.kv_transfer import kv_transfer_config as planned_config
 from disaggpair_operator.plan.releases import choose_release
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
@@ -78,16 +76,6 @@ def test_what_the_connector_reads_from_a_configuration_is_there(
     checks: Checks, config: str, field: str
 ) -> None:
     assert field in checks.parameters(config)
-
-
-@pytest.mark.parametrize("role", ["prefill", "decode"])
-@pytest.mark.parametrize("connector", ["DisaggPair", "Nixl"])
-def test_vllm_accepts_the_planned_kv_transfer_configuration(
-    checks: Checks, role: Any, connector: str
-) -> None:
-    spec = pair({"engine": {**CPU_SPEC["engine"], "connector": connector}}).spec
-    config = planned_config(spec, choose_release(spec).release, role)
-    checks.accepts_kv_transfer_config(as_argument(config))
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from disaggpair_bed.builders import pair
-from disaggpair_bed.cpu.checks import Checks, RefusedError
+from disaggpair_bed.cpu.checks import Checks
 from disaggpair_bed.cpu.install import Engines
 from disaggpair_operator.api.v1alpha1 import DisaggPair, Spec
 from disaggpair_operator.plan.engine_args import engine_arguments
@@ -59,11 +59,3 @@ def test_vllm_reads_the_same_transfer_values_on_both_roles(checks: Checks) -> No
     assert prefill["decoder_kv_blocks_ttl"] == 900
     assert prefill["kv_recompute_threshold"] == 256
     assert prefill["bidirectional_kv_xfer"] is True
-
-
-@pytest.mark.parametrize("key", ["kv_rank", "kv_parallel_size", "kv_buffer_size", "kv_ip"])
-def test_vllm_refuses_the_keys_that_articles_print(checks: Checks, key: str) -> None:
-    spec = pair().spec
-    config = kv_transfer_config(spec, choose_release(spec).release, "prefill") | {key: 1}
-    with pytest.raises(RefusedError, match=key):
-        checks.accepts_kv_transfer_config(as_argument(config))

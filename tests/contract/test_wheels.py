@@ -35,21 +35,6 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.name.split("-")[0]: path for path in folder.glob("*.whl")}
 
 
-def metadata(wheel: Path) -> list[str]:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
-        return archive.read(name).decode().splitlines()
-
-
-def test_the_connector_requires_nothing(wheels: dict[str, Path]) -> None:
-    required = [
-        line
-        for line in metadata(wheels["disaggpair_connector"])
-        if line.startswith("Requires-Dist") and "extra ==" not in line
-    ]
-    assert required == []
-
-
 def test_the_wheel_holds_packages_and_no_folder_operator(wheels: dict[str, Path]) -> None:
     with zipfile.ZipFile(wheels["disaggpair"]) as archive:
         roots = {name.split("/")[0] for name in archive.namelist()}
