@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -57,11 +57,14 @@ async def fetch_sources(api: Api, namespace: str, wanted: Iterable[tuple[str, st
 class Volumes:
     """The volumes of one pod below a directory of its own.
 
-    `memory` is a directory on a tmpfs for emptyDir volumes of medium Memory.
+    `memory` is a directory on a tmpfs for emptyDir volumes of medium Memory, `now` gives seconds
+    since the epoch.
     """
 
-    def __init__(self, api: Api, directory: Path, memory: Path) -> None:
-        self._api, self._dir, self._memory = api, directory, memory
+    def __init__(
+        self, api: Api, directory: Path, memory: Path, now: Callable[[], float] = time.time
+    ) -> None:
+        self._api, self._dir, self._memory, self._now = api, directory, memory, now
         self._tokens: dict[TokenRequest, tuple[str, float]] = {}
 
     def path(self, volume: Object) -> Path:
@@ -113,7 +116,7 @@ class Volumes:
 
     async def _token(self, pod: Pod, request: TokenRequest) -> str:
         token, renew_at = self._tokens.get(request, ("", 0.0))
-        if time.time() < renew_at:
+        if self._now() < renew_at:
             return token
         body: dict[str, Any] = {
             "apiVersion": "authentication.k8s.io/v1",
@@ -132,7 +135,7 @@ class Volumes:
         path = f"/api/v1/namespaces/{pod.namespace}/serviceaccounts/{pod.service_account}/token"
         answer: Mapping[str, Any] = (await self._api.create(path, body))["status"]
         expires = datetime.fromisoformat(answer["expirationTimestamp"]).timestamp()
-        now = time.time()
+        now = self._now()
         self._tokens[request] = (answer["token"], now + _RENEW_AT * (expires - now))
         return str(answer["token"])
 
