@@ -12,6 +12,8 @@ import orjson
 
 Json = dict[str, Any]
 
+_CHOICE_FIELDS = ("index", "message", "text", "finish_reason", "stop_reason")
+
 DONE = b"data: [DONE]\n\n"
 
 
@@ -63,16 +65,14 @@ def answer_from_chunks(chunks: Iterable[Mapping[str, Any]]) -> Answer:
 
 
 def as_events(body: Mapping[str, Any], *, include_usage: bool) -> Iterator[bytes]:
-    """A whole completion as the events of a stream, the end marker included."""
+    """A whole completion as the events of a stream, the end marker included.
+
+    Fields that are not known here go with the chunks they belong to, unless they are empty.
+    """
     chat = body.get("object") == "chat.completion"
-    head = {
-        "id": body.get("id"),
-        "object": "chat.completion.chunk" if chat else "text_completion",
-        "created": body.get("created"),
-        "model": body.get("model"),
-    }
-    choices = [choice for choice in body.get("choices") or () if isinstance(choice, dict)]
-    for choice in choices:
+    head = _others(body, "object", "choices", "usage")
+    head["object"] = "chat.completion.chunk" if chat else "text_completion"
+    for choice in filter(_mapping, body.get("choices") or ()):
         for part in _chat_parts(choice) if chat else _text_parts(choice):
             yield _event({**head, "choices": [{"index": choice.get("index", 0), **part}]})
     if include_usage and body.get("usage") is not None:
@@ -82,39 +82,38 @@ def as_events(body: Mapping[str, Any], *, include_usage: bool) -> Iterator[bytes
 
 def _chat_parts(choice: Json) -> Iterator[Json]:
     message = _mapping(choice.get("message"))
-    yield {
-        "delta": {"role": message.get("role", "assistant"), "content": ""},
-        "finish_reason": None,
-    }
-    for key in ("reasoning", "reasoning_content", "refusal"):
-        if message.get(key):
-            yield {"delta": {key: message[key]}, "finish_reason": None}
+    yield _delta({"role": message.get("role", "assistant"), "content": ""})
+    for key, value in _others(message, "role", "content", "tool_calls").items():
+        yield _delta({key: value})
     if message.get("content"):
-        part: Json = {"delta": {"content": message["content"]}, "finish_reason": None}
-        if choice.get("logprobs") is not None:
-            part["logprobs"] = choice["logprobs"]
-        yield part
+        yield _delta({"content": message["content"]}) | _others(choice, *_CHOICE_FIELDS)
     calls = message.get("tool_calls")
     if calls:
-        indexed = [{"index": index, **call} for index, call in enumerate(calls)]
-        yield {"delta": {"tool_calls": indexed}, "finish_reason": None}
-    yield {"delta": {}, **_ending(choice)}
+        yield _delta({"tool_calls": [{"index": at, **call} for at, call in enumerate(calls)]})
+    yield _delta({}, choice.get("finish_reason")) | _stop_reason(choice)
 
 
 def _text_parts(choice: Json) -> Iterator[Json]:
-    yield {
-        "text": choice.get("text", ""),
-        "logprobs": choice.get("logprobs"),
-        "finish_reason": None,
+    text = {"text": choice.get("text", ""), "logprobs": None, "finish_reason": None}
+    yield text | _others(choice, *_CHOICE_FIELDS)
+    ending = {"text": "", "logprobs": None, "finish_reason": choice.get("finish_reason")}
+    yield ending | _stop_reason(choice)
+
+
+def _delta(delta: Json, finish_reason: object = None) -> Json:
+    return {"delta": delta, "finish_reason": finish_reason}
+
+
+def _stop_reason(choice: Json) -> Json:
+    return {"stop_reason": choice["stop_reason"]} if "stop_reason" in choice else {}
+
+
+def _others(fields: Mapping[str, Any], *known: str) -> Json:
+    return {
+        key: value
+        for key, value in fields.items()
+        if key not in known and value is not None and value != []
     }
-    yield {"text": "", "logprobs": None, **_ending(choice)}
-
-
-def _ending(choice: Json) -> Json:
-    ending = {"finish_reason": choice.get("finish_reason")}
-    if "stop_reason" in choice:
-        ending["stop_reason"] = choice["stop_reason"]
-    return ending
 
 
 def _event(chunk: Json) -> bytes:

@@ -129,7 +129,8 @@ class Limits(_Part):
     max_conversations: int = Field(default=100_000, ge=1, le=10_000_000)
     """Handles kept; the least recently stored goes first."""
     max_handle_bytes: int = Field(default=512 * 2**20, ge=4096, le=2**40)
-    """Memory for handles, in bytes. One is about 1 KB per 2,000 tokens at block size 16."""
+    """Memory for conversations, in bytes: 1,400 each, and the JSON of the handle, which is about
+    43 KB for 100,000 tokens at block size 16."""
     max_answer_bytes: int = Field(default=16 * 2**20, ge=1024, le=2**30)
     """Largest streamed answer, in bytes of its events, whose handle is kept; also the bound of a
     single event."""

@@ -26,7 +26,7 @@ BASE = Entry(
 )
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
 LIFE_S = 10.0
-MAX_ENTRIES, MAX_BYTES = 3, 2_500
+MAX_ENTRIES, MAX_BYTES = 3, 4_000
 
 
 class Table(RuleBasedStateMachine):

@@ -89,6 +89,17 @@ def test_events_begin_with_the_role_and_end_with_the_reason() -> None:
     }
 
 
+def test_fields_that_are_not_known_are_streamed_on_too() -> None:
+    body = completion(None, "Hi", annotations=[], refusal=None, x_note="n")
+    body |= {"system_fingerprint": "f", "prompt_logprobs": None}
+    body["choices"][0]["token_ids"] = [1, 2]
+    first, note, text, _ = chunks_of(body)
+    assert first["system_fingerprint"] == "f"
+    assert "prompt_logprobs" not in first
+    assert note["choices"][0]["delta"] == {"x_note": "n"}
+    assert text["choices"][0]["token_ids"] == [1, 2]
+
+
 def test_usage_comes_only_when_asked_for() -> None:
     assert all("usage" not in chunk for chunk in chunks_of(completion()))
     last = chunks_of(completion(), include_usage=True)[-1]

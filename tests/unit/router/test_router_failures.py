@@ -86,7 +86,7 @@ async def test_h44_a_prefill_that_parks_handles_is_sent_no_more_for_a_time() -> 
     async with (
         scripted_engine(parks) as prefill,
         scripted_engine(decoding()) as decode,
-        routed([prefill], [decode], timeouts={"prefill_s": 0.3}, kv={"releases_per_s": 0}) as front,
+        routed([prefill], [decode], timeouts={"prefill_s": 1}, kv={"releases_per_s": 0}) as front,
     ):
         dialogue = await with_handle(front)
         for text in ("two", "three"):
@@ -101,7 +101,7 @@ async def test_h44_one_sided_flag_on_simulated_engines_still_answers() -> None:
     async with (
         running_engine("prefill", "--no-enable-prefix-caching", bidirectional=False) as prefill,
         running_engine("decode") as decode,
-        routed([prefill], [decode], timeouts={"prefill_s": 0.5}) as front,
+        routed([prefill], [decode], timeouts={"prefill_s": 1}) as front,
     ):
         dialogue = Dialogue(front, dict(ID))
         for number in range(3):
@@ -156,7 +156,7 @@ async def test_h31_a_second_prefill_takes_over(bad: Any) -> None:
         scripted_engine(bad) as first,
         scripted_engine(prefilling()) as second,
         scripted_engine(decoding()) as decode,
-        routed([first, second], [decode], timeouts={"prefill_s": 0.5}) as front,
+        routed([first, second], [decode], timeouts={"prefill_s": 1}) as front,
     ):
         for _ in range(3):
             assert (await front.chat("hello")).status == 200
@@ -202,7 +202,7 @@ async def test_refuse_passes_on_a_failed_prefill_without_its_words(bad: Any, sta
     async with (
         scripted_engine(bad) as prefill,
         scripted_engine(decoding()) as decode,
-        routed([prefill], [decode], fallback="Refuse", timeouts={"prefill_s": 0.2}) as front,
+        routed([prefill], [decode], fallback="Refuse", timeouts={"prefill_s": 1}) as front,
     ):
         reply = await front.chat("hello")
         assert reply.status == status
@@ -282,7 +282,7 @@ async def test_a_failing_decode_is_an_error_without_its_words(
     async with (
         scripted_engine(prefilling()) as prefill,
         scripted_engine(bad) as decode,
-        routed([prefill], [decode], timeouts={"decode_first_byte_s": 0.3}) as front,
+        routed([prefill], [decode], timeouts={"decode_first_byte_s": 1}) as front,
     ):
         reply = await front.chat("hello", stream=stream, **ID)
         assert reply.status == status
