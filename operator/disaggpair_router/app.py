@@ -184,6 +184,8 @@ class Routes:
         return web.Response(body=body, content_type=_JSON)
 
     async def _healthz(self, _: web.Request) -> web.StreamResponse:
+        if self._running.is_broken:
+            return web.Response(status=503, text="a background task failed\n")
         return web.Response(text="ok\n")
 
     async def _readyz(self, _: web.Request) -> web.StreamResponse:

@@ -148,7 +148,7 @@ class ApiPods:
 
 async def watch_pods(wanted: PodEndpoints, endpoints: Endpoints) -> None:
     """Keep the registry equal to the pods of a pair, for ever."""
-    if "KUBERNETES_SERVICE_HOST" in os.environ:
+    if "KUBERNETES_SERVICE_HOST" in os.environ and not os.environ.get("KUBECONFIG"):
         config.load_incluster_config()
     else:
         await config.load_kube_config()

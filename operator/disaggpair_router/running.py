@@ -16,6 +16,8 @@ class Running:
         self._abandoned: set[asyncio.Task[Any]] = set()
         self.is_draining = False
         """The process was asked to end: no new work, readiness is off."""
+        self.is_broken = False
+        """A part that should run as long as the process has failed: only a restart helps."""
 
     @property
     def abandoned(self) -> int:

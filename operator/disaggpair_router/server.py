@@ -17,6 +17,7 @@ from disaggpair_router.assembly import Parts, assemble
 from disaggpair_router.config import RouterConfig, StaticEndpoints
 from disaggpair_router.handles import Handles
 from disaggpair_router.probe import Probe, static_endpoints
+from disaggpair_router.running import Running
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +50,9 @@ async def running_router(
             stack.push_async_callback(metrics.cleanup)
             await _listen(metrics, config.host, config.metrics_port)
         stack.push_async_callback(_give_back, parts)
-        await stack.enter_async_context(_background(_watch(config, parts)))
-        await stack.enter_async_context(_background(parts.releases.run()))
-        await stack.enter_async_context(_background(_expire(parts.handles)))
+        await stack.enter_async_context(_background(_watch(config, parts), parts.running))
+        await stack.enter_async_context(_background(parts.releases.run(), parts.running))
+        await stack.enter_async_context(_background(_expire(parts.handles), parts.running))
         api = web.AppRunner(
             parts.routes.application(config.limits.max_body_bytes),
             # A client that leaves cancels the handler, which tells the turn: nothing is written
@@ -123,18 +124,19 @@ async def _expire(handles: Handles) -> None:
 
 
 @asynccontextmanager
-async def _background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run an endless task beside the block; a task that fails is logged when it does."""
+async def _background(work: Coroutine[Any, Any, None], running: Running) -> AsyncIterator[None]:
+    """Run an endless task beside the block; its failure is logged and shows in /healthz."""
+
+    def report(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            running.is_broken = True
+            logger.critical("a background task ended", exc_info=task.exception())
+
     task = asyncio.create_task(work)
-    task.add_done_callback(_report)
+    task.add_done_callback(report)
     try:
         yield
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await task
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        logger.critical("a background task ended", exc_info=task.exception())

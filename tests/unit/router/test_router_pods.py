@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -10,6 +11,7 @@ import pytest
 from aiohttp import web
 from kubernetes.aio import client, config
 
+from disaggpair_bed.routing import eventually, routed
 from disaggpair_router import pods, podview
 from disaggpair_router.config import PodEndpoints
 from disaggpair_router.endpoints import Endpoints
@@ -222,11 +224,25 @@ async def test_the_credentials_of_the_pod_or_of_the_user_are_used(
     monkeypatch.setattr(config, "load_kube_config", user)
     monkeypatch.setattr(PodSource, "run", over)
     wanted = PodEndpoints(namespace="ns", pair="p")
-    for host in ("10.96.0.1", None):
-        if host:
-            monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
-        else:
+    for host, file in (("10.96.0.1", ""), ("10.96.0.1", "file"), ("", "")):
+        monkeypatch.setenv("KUBECONFIG", file)
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+        if not host:
             monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
         with pytest.raises(Over):
             await pods.watch_pods(wanted, registry.endpoints)
-    assert used == ["pod", "user"]
+    assert used == ["pod", "user", "user"]
+
+
+async def test_a_watch_that_cannot_begin_shows_in_the_health_check(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
+    fields = {"endpoints": {"kind": "pods", "namespace": "ns", "pair": "p"}}
+    async with routed([], [], wait_ready=False, **fields) as front:
+
+        async def is_broken() -> bool:
+            return (await front.get("/healthz")).status == 503
+
+        await eventually(is_broken)
+        assert (await front.get("/readyz")).status == 503
