@@ -58,10 +58,11 @@ def get(cluster: Cluster, kind: str, name: str) -> dict[str, Any]:
     return found
 
 
-def pod_addresses(cluster: Cluster, pair: str, role: str) -> list[str]:
+def pod_addresses(cluster: Cluster, pair: str, role: str, namespace: str = "default") -> list[str]:
     """Addresses of the pair's ready pods of one role."""
     selector = f"disaggpair.dev/pair={pair},disaggpair.dev/role={role}"
-    pods = json.loads(cluster.kubectl("get", "pods", "-l", selector, "-o", "json"))["items"]
+    command = ("get", "pods", "-l", selector, "-n", namespace, "-o", "json")
+    pods = json.loads(cluster.kubectl(*command))["items"]
     return [
         pod["status"]["podIP"]
         for pod in pods
