@@ -333,6 +333,23 @@ async def test_a_missing_config_map_holds_the_container_back_until_it_is_there(
     await objects.pod_when("config", ready)
 
 
+async def test_a_missing_volume_is_named_until_it_is_there(
+    bench: NodeBench, objects: Watcher
+) -> None:
+    init = [{"name": "i", "image": TOOL, "command": ["sleep", "600"]}]
+    volume = {"name": "v", "configMap": {"name": "late"}}
+    await objects.create(bench.pod("mount", shell("true"), initContainers=init, volumes=[volume]))
+    # The node may be refused for a moment, until the API server knows what the pod refers to.
+    message = "volume 'v': configmap 'late' not found"
+    await objects.pod_when(
+        "mount",
+        lambda pod: container(pod).get("state", {}).get("waiting", {}).get("message") == message,
+    )
+    await objects.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}})
+    pod = await objects.pod_when("mount", lambda pod: waiting(pod) == "PodInitializing")
+    assert "message" not in container(pod)["state"]["waiting"]
+
+
 async def test_a_persistent_volume_is_refused_with_what_there_is(
     bench: NodeBench, objects: Watcher
 ) -> None:

@@ -123,14 +123,20 @@ class PodWorker:
                 if not self._node.config.hollow:
                     write_hosts(context)
                     await context.volumes.prepare(self.pod, context.place)
+                self._explain(_first_reason(self.pod), "")
                 return True
             except (SpecError, MissingReference, ApiError, NoAddress, OSError) as exc:
                 logger.warning("%s: %s", self.pod.key, exc)
                 self._node.events.record(self.pod, "FailedMount", str(exc), warning=True)
-                for runner in self._main:
-                    runner.explain_waiting("ContainerCreating", str(exc))
+                self._explain("ContainerCreating", str(exc))
             await happens_within(self._stopping, _RETRY_S)
         return False
+
+    def _explain(self, reason: str, message: str) -> None:
+        """Say why the containers do not run yet; one that stays ended keeps its state."""
+        for runner in self._main:
+            if isinstance(runner.view.state, Waiting):
+                runner.explain_waiting(reason, message)
 
     def _take_address(self) -> str:
         if self.pod.host_network:
@@ -142,8 +148,7 @@ class PodWorker:
         sidecars: list[tuple[ContainerRunner, asyncio.Task[None]]] = []
         async with asyncio.TaskGroup() as group:
             if await self._run_init(group, sidecars):
-                for runner in self._main:
-                    runner.explain_waiting("ContainerCreating", "")
+                self._explain("ContainerCreating", "")
                 tasks = [group.create_task(runner.run()) for runner in self._main]
                 await asyncio.wait(tasks)
             for runner, task in reversed(sidecars):
@@ -205,6 +210,11 @@ class PodWorker:
         statuses = (self.pod.raw.get("status") or {}).get(kind) or ()
         before = next((s for s in statuses if s["name"] == container.name), None)
         view = view_before(container, before or {}, former)
-        if isinstance(view.state, Waiting) and not self.pod.init_containers:
-            view = replace(view, state=Waiting("ContainerCreating"))
+        if isinstance(view.state, Waiting):
+            view = replace(view, state=Waiting(_first_reason(self.pod)))
         return ContainerRunner(self._context, view, policy)
+
+
+def _first_reason(pod: Pod) -> str:
+    """Why the containers of a new pod wait."""
+    return "PodInitializing" if pod.init_containers else "ContainerCreating"
