@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from disaggpair_bed.cluster import DEFAULT_NODES, Cluster
-from disaggpair_bed.controlplane.images import Images, bed_images
+from disaggpair_bed.images import images_for
 
 DEFAULT_RUN_DIR = Path(".run/cluster")
 
@@ -68,7 +68,7 @@ def _supervise(args: argparse.Namespace) -> int:
         signal.signal(number, _interrupt)
     nodes = () if args.no_nodes else DEFAULT_NODES
     try:
-        with Cluster(args.run_dir, nodes, _images(args.engine), say=_say) as cluster:
+        with Cluster(args.run_dir, nodes, images_for(args.engine, _say), say=_say) as cluster:
             _describe(cluster)
             if args.detached:
                 _say(_READY)
@@ -103,15 +103,6 @@ def _detach(args: argparse.Namespace) -> int:
     finally:
         supervisor.stdout.close()
     return supervisor.wait()
-
-
-def _images(engine: str) -> Images:
-    images = bed_images()
-    if engine == "cpu":
-        from disaggpair_bed.cpu.image import cpu_images  # not for those who need none of it
-
-        images |= cpu_images(_say)
-    return images
 
 
 def _describe(cluster: Cluster) -> None:

@@ -2,18 +2,18 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from disaggpair_bed.cluster import DEFAULT_NODES, Cluster
 from disaggpair_bed.controlplane.errors import BedError
-from disaggpair_bed.controlplane.images import OPERATOR, bed_images
+from disaggpair_bed.controlplane.images import OPERATOR, Images
 from disaggpair_bed.demo import report
 from disaggpair_bed.demo.conversation import Conversation, converse
 from disaggpair_bed.demo.counters import prompt_tokens
 from disaggpair_bed.demo.pair import get, pod_addresses, wait_ready
 from disaggpair_bed.demo.steps import Steps
+from disaggpair_bed.images import EngineKind, images_for
 from disaggpair_bed.tools import find_tools
 
 ROOT = Path(__file__).parents[4]
@@ -51,15 +51,10 @@ def run(args: argparse.Namespace) -> int:
         return show(cluster, args.engine, args.turns, args.run_dir / "demo.json", steps)
 
 
-def install(engine: str, steps: Steps) -> dict[str, dict[str, Any]]:
+def install(engine: EngineKind, steps: Steps) -> Images:
     """Whatever is missing of control plane and engines; returns the images of the bed."""
     find_tools(steps.say)
-    images = bed_images()
-    if engine == "cpu":
-        from disaggpair_bed.cpu.image import cpu_images
-
-        images |= cpu_images(steps.say)
-    return images
+    return images_for(engine, steps.say)
 
 
 def show(cluster: Cluster, engine: str, turns: int, record: Path, steps: Steps) -> int:
