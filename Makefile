@@ -30,8 +30,14 @@ platform:
 	@test "$$(uname -s)" = Linux || { echo "make: the test bed needs Linux, this is $$(uname -s); 'make test-fast' works here, and the chart and CRD with a cluster of your own"; exit 1; }
 
 .PHONY: install
-install: $(UV) ## the Python environment, locked
-	@$(UV) sync --locked --quiet
+install: .venv/installed ## the Python environment, every package as requirements.lock says
+
+.venv/installed: requirements.lock pyproject.toml connector/pyproject.toml tests/bed/pyproject.toml | $(UV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or later is needed, $(PYTHON) is $$($(PYTHON) --version); set PYTHON=..."; exit 1; }
+	@$(UV) venv --quiet --allow-existing --python "$$(command -v $(PYTHON))" .venv
+	@$(UV) pip sync --quiet --require-hashes --python $(BIN)/python requirements.lock
+	@$(UV) pip install --quiet --no-deps --python $(BIN)/python --editable . --editable connector --editable tests/bed
+	@touch $@
 
 # -- use ---------------------------------------------------------------------------------------
 
@@ -107,11 +113,22 @@ crds: install ## CRD, the chart's copy, the API page
 golden: install ## golden files from the plan
 	$(PYTEST) -q --refresh-golden tests/unit/control/test_plan_golden.py
 
+# No index and no engine in the lock: its packages are named, and vLLM's bounds do not decide ours.
+LOCK := $(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header \
+	--no-annotate --no-emit-index-url --no-emit-package disaggpair --no-emit-package disaggpair-bed \
+	--no-emit-package disaggpair-connector --group pyproject.toml:dev
+
+.PHONY: lock
+lock: | $(UV) ## requirements.lock from the pyproject files, keeping what still fits
+	$(LOCK) --output-file requirements.lock
+
 .PHONY: verify
-verify: install ## regenerate in memory and fail on a difference
+verify: install ## regenerate what is generated and fail on a difference
+	@mkdir -p $(RUN) && cp requirements.lock $(RUN)/
 	$(BIN)/disaggpair crd --check
 	$(PYTEST) -q tests/unit/control/test_plan_golden.py
-	$(UV) lock --check --quiet
+	$(LOCK) --output-file $(RUN)/requirements.lock
+	diff requirements.lock $(RUN)/requirements.lock
 
 .PHONY: build
 build: install ## both wheels, into dist/
