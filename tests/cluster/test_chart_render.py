@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from disaggpair_bed.tools import find_tools
-from disaggpair_operator import kinds, names
+from disaggpair_operator import names
 from disaggpair_operator.api.crd import CRD_NAME, crd
 from disaggpair_operator.command import add_arguments, settings_from
 
@@ -137,31 +137,6 @@ def test_the_crd_can_be_left_out_or_go_with_the_release(render: Render) -> None:
     assert of_kind(render({"crds": {"install": False}}), "CustomResourceDefinition") == []
     (rendered,) = of_kind(render({"crds": {"keep": False}}), "CustomResourceDefinition")
     assert "annotations" not in rendered["metadata"]
-
-
-def test_the_rights_are_those_of_the_table_of_kinds(render: Render) -> None:
-    (role,) = [
-        r
-        for r in of_kind(render(), "ClusterRole")
-        if "-view" not in r["metadata"]["name"] and "-edit" not in r["metadata"]["name"]
-    ]
-    granted = {
-        (group, resource): set(rule["verbs"])
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
-    read = {"get", "list", "watch"}
-    expected = {
-        (kinds.PAIR.group, kinds.PAIR.plural): read,
-        (kinds.PAIR.group, f"{kinds.PAIR.plural}/status"): {"get", "patch"},
-        (kinds.PAIR.group, f"{kinds.PAIR.plural}/finalizers"): {"update"},
-        (kinds.POD.group, kinds.POD.plural): read,
-        (kinds.NODE.group, kinds.NODE.plural): {"list"},
-    }
-    for kind in kinds.CHILDREN:
-        expected[kind.group, kind.plural] = read | {"create", "patch", "delete"}
-    assert granted == expected
 
 
 def test_named_namespaces_get_a_role_each_and_no_other_right(render: Render) -> None:
