@@ -1,6 +1,7 @@
 """What the tree must and must not hold."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -64,3 +65,20 @@ def test_a_module_stays_under_300_lines(path: Path) -> None:
 def test_there_is_no_copy_of_a_test_modules_name() -> None:
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert len(names) == len(set(names))
+
+
+def test_every_change_fragment_has_a_name_that_the_changelog_takes() -> None:
+    names = {path.name for path in (ROOT / "changes").iterdir()} - {"README.md"}
+    pattern = re.compile(r"[a-z0-9-]+\.(added|changed|fixed|removed)\.md")
+    assert [name for name in names if not pattern.fullmatch(name)] == []
+
+
+def test_every_link_of_the_documentation_leads_somewhere() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
+    broken = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([\w./-]+\.md)(?:#[^)]*)?\)", page.read_text())
+        if not (page.parent / target).exists()
+    ]
+    assert broken == []

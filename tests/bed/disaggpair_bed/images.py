@@ -12,11 +12,12 @@ def images_for(engine: EngineKind, say: Say) -> Images:
     """Simulated engines, and with `cpu` real ones too, installed now if they are not there.
 
     Raises:
-        PrerequisiteError, BuildError: the real engines cannot be had on this machine.
+        PrerequisiteError, BuildError: the real engines cannot be had, or have no memory to start.
     """
     images = bed_images()
     if engine == "cpu":
-        from disaggpair_bed.cpu.image import cpu_images  # not for those who need none of it
+        from disaggpair_bed.cpu import image, install  # not for those who need none of it
 
-        images |= cpu_images(say)
+        install.require_memory()
+        images |= image.cpu_images(say)
     return images
