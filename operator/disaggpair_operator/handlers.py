@@ -7,7 +7,7 @@ event into a key and returns at once. A lost event is made up for by the slow ti
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -30,6 +30,10 @@ SETTLE_S: Final = 0.3
 
 _START_DELAYS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Pauses between the first questions to an API server that does not answer yet."""
+
+_ROUNDS: Final = 10
+_ROUND_S: Final = 2.0
+"""Longest time of one round, in seconds, and the most rounds."""
 
 _log = logging.getLogger(__name__)
 
@@ -85,36 +89,56 @@ async def check_definition(
 async def _host(
     settings: Settings, cluster: kube.KubeCluster, known: KnownPairs, queue: WorkQueue[Key]
 ) -> None:
-    """Run kopf, the queue and the timer; all end when one of them ends."""
+    """Run the queue, the timer and kopf's tasks; all end when one of them ends."""
+    others = asyncio.all_tasks()
     tasks = [
         asyncio.create_task(queue.run(), name="queue"),
         asyncio.create_task(_resync(known, queue, settings.resync_s), name="resync"),
     ]
-    # kopf waits for, and then cancels, every task that began after it; one turn of the loop lets
-    # the queue's workers begin before.
-    await asyncio.sleep(0)
-    # Its stop_flag is not used: 1.45 leaves a task on it behind, and then waits 5 s for that one.
-    watches = kopf.operator(
-        registry=build_registry(Events(known, queue), cluster.credentials),
-        settings=kopf_settings(),
-        standalone=True,
-        clusterwide=not settings.namespaces,
-        namespaces=settings.namespaces,
-        liveness_endpoint=settings.health_url,
-    )
-    host = asyncio.create_task(watches, name="watches")
-    tasks.append(host)
+    ours = tuple(tasks)
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        # Not kopf.operator(): when a watch fails, 1.45 may wait for its own remains for ever.
+        tasks += await kopf.spawn_tasks(
+            registry=build_registry(Events(known, queue), cluster.credentials),
+            settings=kopf_settings(),
+            standalone=True,
+            clusterwide=not settings.namespaces,
+            namespaces=settings.namespaces,
+            liveness_endpoint=settings.health_url,
+        )
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
+        await _end(tasks, others)
+    for task in done:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and task not in ours:
+            raise WatchEnded(f"a watch ended and cannot go on: {error}") from error
+        if error is not None:
+            raise error
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]], others: Set[asyncio.Task[Any]]) -> None:
+    """Cancel these tasks, then in rounds all that is left but the others.
+
+    The first round ends a process that was told to stop. After a watch failed, kopf's other
+    watchers remain. They need tasks of their own to end well, so they go before the rest; and
+    should they wait without a limit for what is gone already, another round ends that too.
+    """
+    left = set(tasks)
+    for attempt in range(_ROUNDS):
+        for task in left:
             task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    for task, result in zip(tasks, results, strict=True):
-        if isinstance(result, Exception):
-            if task is host:
-                raise WatchEnded(f"a watch ended and cannot go on: {result}") from result
-            raise result
+        done, _ = await asyncio.wait(left, timeout=_ROUND_S)
+        for task in done:
+            # Asked for, so that asyncio does not report it as never looked at.
+            if not task.cancelled():
+                task.exception()
+        left = asyncio.all_tasks() - others - {asyncio.current_task()}
+        watchers = {task for task in left if task.get_name().startswith("watcher for ")}
+        if watchers and attempt < _ROUNDS // 2:
+            left = watchers
+        if not left:
+            return
 
 
 async def _resync(known: KnownPairs, queue: WorkQueue[Key], period_s: float) -> None:
@@ -175,6 +199,8 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True
+    # Our handlers return at once, so nothing is lost when a watch ends without much patience.
+    settings.queueing.exit_timeout = 0.5
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.watching.connect_timeout = 10

@@ -4,10 +4,11 @@ Only its configuration, sign-in and transport are used. Paths come from the tabl
 call waits for discovery, and objects stay plain mappings.
 """
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -167,28 +168,50 @@ class KubeCluster:
 
 
 @asynccontextmanager
-async def connect(kubeconfig: str = "") -> AsyncIterator[KubeCluster]:
+async def connect(kubeconfig: str = "", refresh_s: float = 60.0) -> AsyncIterator[KubeCluster]:
     """A connection with the first credentials found; see `settings.Settings.kubeconfig`.
 
-    Raises NoCredentials when there are none or they cannot be used.
+    Raises NoCredentials when there are none or they cannot be used. A kubeconfig's sign-in plug-in
+    is asked for a new token when the old one expires, looked at every `refresh_s` seconds; a
+    service account's token is read again by the client itself.
     """
     setup = client.Configuration()
-    source = kubeconfig or os.environ.get("KUBECONFIG", "")
-    if not source and "KUBERNETES_SERVICE_HOST" not in os.environ:
-        source = str(Path.home() / ".kube" / "config")
+    loader = await _load(_kubeconfig(kubeconfig), setup)
+    async with client.ApiClient(setup) as api, AsyncExitStack() as stack:
+        api.user_agent = names.FIELD_MANAGER
+        if loader is not None:
+            # Ends at once when there is no plug-in.
+            refresh = config.refresh_token(loader, setup, interval=refresh_s)
+            stack.callback(asyncio.create_task(refresh, name="token refresh").cancel)
+        yield KubeCluster(api)
+
+
+def _kubeconfig(given: str) -> str:
+    """Kubeconfig to use, or several as in `$KUBECONFIG`; empty for the pod's service account."""
+    source = given or os.environ.get("KUBECONFIG", "")
+    if not source and "KUBERNETES_SERVICE_HOST" in os.environ:
+        return ""
+    source = source or str(Path.home() / ".kube" / "config")
+    if not any(Path(path).expanduser().exists() for path in source.split(os.pathsep)):
+        raise NoCredentials(
+            f"there is no kubeconfig {source}: give one with --kubeconfig or $KUBECONFIG, "
+            "or run in a pod"
+        )
+    return source
+
+
+async def _load(source: str, setup: client.Configuration) -> Any:
+    """Fill `setup` from a kubeconfig, and return its loader, or from the service account."""
     try:
         if source:
-            await config.load_kube_config(
+            return await config.load_kube_config(
                 config_file=source, client_configuration=setup, persist_config=False
             )
-        else:
-            config.load_incluster_config(client_configuration=setup)
+        config.load_incluster_config(client_configuration=setup)
     except (config.ConfigException, OSError) as error:
         where = f"kubeconfig {source}" if source else "service account of this pod"
         raise NoCredentials(f"cannot connect with the {where}: {error}") from error
-    async with client.ApiClient(setup) as api:
-        api.user_agent = names.FIELD_MANAGER
-        yield KubeCluster(api)
+    return None
 
 
 def _kind(api_version: str, kind: str) -> Kind:

@@ -51,8 +51,6 @@ class WorkQueue(Generic[K]):
 
     async def run(self) -> None:
         """Work until cancelled. Cancelling interrupts the work that is under way."""
-        # A fixed number of tasks from the first moment on: the host cancels tasks that began
-        # after it, so one task per key would not do.
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
                 group.create_task(self._serve())

@@ -1,5 +1,6 @@
 """The adapter on the wire: requests as an API server on loopback sees them, and its answers."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -47,16 +48,20 @@ class Api:
         return web.json_response(self.body, status=self.status)
 
 
-def write_kubeconfig(path: Path, server: str, token: str = "secret-token") -> str:
+def write_kubeconfig(path: Path, server: str, **user: Any) -> str:
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {"token": token}}],
+        "users": [{"name": "u", "user": user or {"token": "secret-token"}}],
     }
-    path.write_text(yaml.safe_dump(config))
+    return write_text(path, yaml.safe_dump(config))
+
+
+def write_text(path: Path, text: str) -> str:
+    path.write_text(text)
     return str(path)
 
 
@@ -221,10 +226,50 @@ async def test_credentials_are_handed_on_but_never_shown(cluster: KubeCluster) -
     assert "secret-token" not in repr(credentials)
 
 
+async def test_a_sign_in_plug_in_is_asked_for_a_new_token(tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    answer = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "token-N"},
+    }
+    script = f"echo >> {count}; echo '{json.dumps(answer)}' | sed s/N/$(wc -l < {count})/"
+    plug_in = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "sh",
+        "args": ["-c", script],
+        "interactiveMode": "Never",
+    }
+    path = write_kubeconfig(tmp_path / "config", "http://there:1", exec=plug_in)
+    async with connect(path, refresh_s=0.01) as cluster, asyncio.timeout(20):
+        first = (await cluster.credentials()).authorization
+        assert first == "Bearer token-1"
+        while (await cluster.credentials()).authorization == first:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.01)
+
+
 async def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
     path = str(tmp_path / "none")
-    with pytest.raises(NoCredentials, match=f"cannot connect with the kubeconfig {path}"):
+    with pytest.raises(NoCredentials, match=f"there is no kubeconfig {path}: "):
         async with connect(path):
+            pass
+
+
+async def test_outside_of_a_pod_the_home_folders_kubeconfig_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(NoCredentials, match=f"there is no kubeconfig {tmp_path}/.kube/config: "):
+        async with connect():
+            pass
+
+
+async def test_a_broken_kubeconfig_is_named(tmp_path: Path) -> None:
+    broken = write_text(tmp_path / "config", "contexts: []")
+    with pytest.raises(NoCredentials, match=f"cannot connect with the kubeconfig {broken}: "):
+        async with connect(broken):
             pass
 
 
