@@ -20,8 +20,6 @@ from disaggpair_operator.ownership import owner_of
 from disaggpair_operator.plan import UnsupportedEngine, desired
 from disaggpair_operator.status import next_status
 
-CONFLICT_S: Final = 1.0
-"""Seconds until the next look after somebody else wrote first."""
 WAITING_S: Final = 15.0
 """While a pod waits for a node: nodes are not watched."""
 REFUSED_S: Final = 30.0
@@ -86,9 +84,7 @@ class Reconciler:
 def _again_s(observed: Observed, failures: Sequence[Failure]) -> float | None:
     """Seconds until the next look; raises Incomplete when that is for the back-off to say."""
     reasons = {failure.reason for failure in failures}
-    if "Conflict" in reasons:
-        return CONFLICT_S
-    if reasons & {"Unavailable", "Forbidden"}:
+    if reasons & {"Conflict", "Unavailable", "Forbidden"}:
         raise Incomplete("; ".join(failure.message for failure in failures))
     if reasons:
         return REFUSED_S

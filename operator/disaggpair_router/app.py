@@ -9,6 +9,7 @@ from aiohttp import web
 from disaggpair_router.client import Cut
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.errors import (
+    BadRequest,
     BodyTooLarge,
     ClientLeft,
     NoEndpoint,
@@ -242,6 +243,8 @@ async def _body(http: web.Request) -> bytes:
         return await http.read()
     except web.HTTPRequestEntityTooLarge:
         raise too_large from None
+    except web.RequestPayloadError:
+        raise BadRequest("The body does not have the encoding that its headers say.") from None
 
 
 def _going_away() -> NoEndpoint:

@@ -81,7 +81,11 @@ def assemble(config: RouterConfig, clock: Callable[[], float]) -> Parts:
         clock=clock,
     )
     routes = Routes(
-        reader=RequestReader(config.conversation_headers, bidirectional=config.kv.bidirectional),
+        reader=RequestReader(
+            config.conversation_headers,
+            bidirectional=config.kv.bidirectional,
+            verified_reads=config.kv.verified_reads,
+        ),
         turns=turns,
         engines=engines,
         endpoints=endpoints,

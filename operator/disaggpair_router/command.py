@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine-version",
         metavar="V",
-        help="the engines' vLLM release; from 0.33 on handles come in streams",
+        help="the engines' vLLM release. From 0.33 on streams are relayed as they come; without "
+        "this flag, and before 0.33, a client's stream begins with D's whole answer",
     )
     parser.add_argument(
         "--one-way", action="store_true", help="keep no handles: every turn is a first one"
@@ -95,11 +96,14 @@ class ConfigError(ValueError):
 def configuration(args: argparse.Namespace) -> RouterConfig:
     """The configuration from file and flags; ConfigError when it is wrong."""
     fields = _read(args.config) if args.config else {}
-    if args.prefill_url or args.decode_url:
+    if bool(args.prefill_url) != bool(args.decode_url):
+        missing = "--decode-url" if args.prefill_url else "--prefill-url"
+        raise ConfigError(f"{missing} is missing: give at least one URL of each role.")
+    if args.prefill_url:
         fields["endpoints"] = {
             "kind": "static",
-            "prefill": args.prefill_url or [],
-            "decode": args.decode_url or [],
+            "prefill": args.prefill_url,
+            "decode": args.decode_url,
         }
     if "endpoints" not in fields:
         raise ConfigError(

@@ -3,6 +3,7 @@
 RouterError
   ClientError         the request cannot be served as it is
     BadRequest        400
+      Unsendable      400: it cannot be written as JSON again, so no engine saw anything of it
     BodyTooLarge      413
     UnknownRoute      404
     EngineRefused     4xx: an engine's own status and message, without its addresses
@@ -57,6 +58,10 @@ class BadRequest(ClientError):
     """The body or a header is malformed."""
 
     status, code = 400, "bad_request"
+
+
+class Unsendable(BadRequest):
+    """The body was read but cannot be written again; nothing was sent."""
 
 
 class BodyTooLarge(ClientError):

@@ -159,7 +159,11 @@ class Handles:
             holder=Holder(decode.name, decode.incarnation),
             model=request.model,
             deadline=self._clock() + self._config.handle_ttl_s,
-            headers=request.headers,
+            headers={
+                name: value
+                for name, value in request.headers.items()
+                if name.lower() == "authorization"
+            },
         )
 
     def _unusable(

@@ -5,6 +5,7 @@ for ever), and after a failed attempt nobody can say whether the blocks were rea
 attempt never carries the handle; only when no connection was made is it put back.
 """
 
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -20,13 +21,14 @@ from disaggpair_router.errors import (
     EngineTimeout,
     NoEndpoint,
     Unreachable,
+    Unsendable,
 )
 from disaggpair_router.handles import Handles
 from disaggpair_router.kv import InvalidParams, Json, checked_prefill_params, prefill_body
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.pick import Endpoint
 from disaggpair_router.request import TurnRequest
-from disaggpair_router.session import Claim
+from disaggpair_router.session import Claim, MissReason
 from disaggpair_router.turnlog import TurnRecord
 from disaggpair_router.upstream import Engines
 
@@ -37,6 +39,10 @@ UNREACHABLE_PAUSE_S = 2.0
 _SILENT_PAUSE_S = 30.0
 """A P that did not answer a plain turn hangs; every further turn would wait for the limit too."""
 _ATTEMPTS = 2
+_COMPLAINT_S = 60.0
+"""Between two warnings about the same prefill engine."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,7 @@ class PrefillLeg:
         self._metrics = metrics
         self._limit_s = limit_s
         self._clock = clock
+        self._complaints: dict[str, float] = {}
 
     async def run(
         self,
@@ -118,6 +125,10 @@ class PrefillLeg:
         except (ClientError, EngineFailed) as error:
             self._settle(error, claim if isinstance(claim, Claim) else None, prefill, record)
             raise
+        except Exception:
+            if isinstance(claim, Claim):
+                self._handles.give_up(claim)
+            raise
         finally:
             record.prefill_s = self._clock() - began
             self._metrics.leg_seconds.labels("prefill").observe(record.prefill_s)
@@ -129,6 +140,7 @@ class PrefillLeg:
             # D must not be told to read what is not there, and an empty object of parameters
             # would make it pin blocks for ever.
             self._fall_back("no_params", record)
+            self._complain(prefill)
             return Prefilled(decode)
 
     async def _send(self, request: TurnRequest, prefill: Endpoint, handle: object) -> Json:
@@ -154,8 +166,10 @@ class PrefillLeg:
         record: TurnRecord,
     ) -> None:
         """What a failed attempt means for the handle and for later turns."""
-        if isinstance(error, Unreachable):
-            self._endpoints.suspect(prefill, UNREACHABLE_PAUSE_S)
+        if isinstance(error, (Unreachable, Unsendable)):
+            record.way, record.miss = "NONE", None
+            if isinstance(error, Unreachable):
+                self._endpoints.suspect(prefill, UNREACHABLE_PAUSE_S)
             if claim is not None:
                 self._handles.restore(claim)
         elif claim is not None:
@@ -179,8 +193,19 @@ class PrefillLeg:
         self._fall_back("prefill_failed" if failure else missing, record)
         return Prefilled(engine)
 
+    def _complain(self, prefill: Endpoint) -> None:
+        """Say it once in a while: every turn would otherwise run on P for nothing, unseen."""
+        now = self._clock()
+        if now >= self._complaints.get(prefill.name, now):
+            self._complaints[prefill.name] = now + _COMPLAINT_S
+            logger.warning(
+                "a prefill engine gave no transfer parameters, so decode computed the turn "
+                "alone. Do both roles have --kv-transfer-config?"
+            )
+
     def _fall_back(self, reason: str, record: TurnRecord) -> None:
-        record.way, record.miss = "SINGLE", record.miss or "no_prefill"
+        missing: MissReason = "no_decode" if reason == "no_decode" else "no_prefill"
+        record.way, record.miss = "SINGLE", record.miss or missing
         self._metrics.fallbacks.labels(reason).inc()
 
     def _one_engine(self, avoid: Collection[str]) -> Endpoint:

@@ -83,13 +83,26 @@ class TurnRequest:
 class RequestReader:
     """Reads requests; holds what does not change between them."""
 
-    def __init__(self, conversation_headers: Sequence[str], *, bidirectional: bool) -> None:
+    def __init__(
+        self,
+        conversation_headers: Sequence[str],
+        *,
+        bidirectional: bool,
+        verified_reads: bool = False,
+    ) -> None:
         self._headers = conversation_headers
         self._bidirectional = bidirectional
+        self._verified_reads = verified_reads
         self._secret = secrets.token_bytes(32)
 
     def read(self, api: Api, raw: bytes, headers: Mapping[str, str], given_id: str) -> TurnRequest:
         """The request, or BadRequest. `headers` is looked up without regard to case."""
+        try:
+            return self._read(api, raw, headers, given_id)
+        except (orjson.JSONEncodeError, RecursionError):
+            raise BadRequest("The body is nested too deeply.") from None
+
+    def _read(self, api: Api, raw: bytes, headers: Mapping[str, str], given_id: str) -> TurnRequest:
         body = without_transfer_keys(_object(raw))
         conversation = self._conversation(body.pop("conversation_id", None), headers)
         stream = body.get("stream")
@@ -97,7 +110,9 @@ class RequestReader:
             raise BadRequest("stream must be true or false.")
         options = body.get("stream_options")
         alone = must_run_alone(body)
-        history = _history(api, body) if self._bidirectional and not alone else None
+        reusable = self._verified_reads or is_comparable(body)
+        usable = self._bidirectional and reusable and not alone
+        history = _history(api, body) if usable else None
         return TurnRequest(
             api=api,
             body=body,
@@ -155,6 +170,21 @@ def must_run_alone(body: Mapping[str, Any]) -> bool:
             body.get(key) is not None
             for key in ("prompt_logprobs", "truncate_prompt_tokens", "prompt_embeds")
         )
+    )
+
+
+def is_comparable(body: Mapping[str, Any]) -> bool:
+    """Whether equal messages can mean equal tokens in this turn and the next.
+
+    Not when D holds tokens that the answer does not show (hidden reasoning; end-of-sequence
+    tokens that were passed over), nor when the prompt does not end where an answer begins: as a
+    message of the history the answer gets a frame that it did not have.
+    """
+    return not (
+        body.get("include_reasoning") is False
+        or body.get("ignore_eos")
+        or body.get("continue_final_message")
+        or body.get("add_generation_prompt") is False
     )
 
 

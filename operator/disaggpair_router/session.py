@@ -31,8 +31,21 @@ MissReason = Literal[
     "unsupported",
     "off",
     "no_prefill",
+    "no_decode",
 ]
 """Why a turn runs without a handle; a label of the look-up counter and part of the turn's line."""
+
+_REASONING_MARKS = (
+    "<think",
+    "</think",
+    "[THINK]",
+    "[/THINK]",
+    "<|channel|>",
+    "<seed:think>",
+    "<reasoning>",
+)
+"""Reasoning in the text of an answer, as engines without a reasoning parser give it. The models'
+templates leave it out of the history."""
 
 ENTRY_BYTES = 1_400
 """What an entry weighs besides its handle's JSON, in bytes (tracemalloc, CPython 3.11)."""
@@ -71,7 +84,8 @@ class Entry:
     @property
     def size_bytes(self) -> int:
         """Memory the entry stands for."""
-        return ENTRY_BYTES + (len(self.handle.raw) if self.handle else 0)
+        credentials = sum(map(len, self.headers.values()))
+        return ENTRY_BYTES + credentials + (len(self.handle.raw) if self.handle else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +258,7 @@ def unverifiable(api: Api, answer: Answer) -> MissReason | None:
     """
     if api == "completions":
         return "text_prompt"
-    if answer.reasoning:
+    if answer.reasoning or any(mark in answer.text for mark in _REASONING_MARKS):
         return "reasoning"
     if answer.tool_calls:
         return "tools"

@@ -91,7 +91,6 @@ class Turns:
     def _finish(self, record: TurnRecord) -> None:
         record.total_s = self._clock() - record.started
         self._metrics.turns.labels(record.way).inc()
-        if record.way != "SINGLE" or record.miss is not None:
-            result = "miss" if record.miss else "hit"
-            self._metrics.lookups.labels(result, record.miss or "").inc()
+        if record.lookup is not None:
+            self._metrics.lookups.labels(record.lookup.lower(), record.miss or "").inc()
         log_turn(record)

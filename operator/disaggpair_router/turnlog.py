@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from disaggpair_router.session import MissReason
 
-Way = Literal["FULL", "PULL", "SINGLE"]
+Way = Literal["FULL", "PULL", "SINGLE", "NONE"]
+"""Both legs, P computes all; both legs, P reads from D; one engine alone; no engine was asked."""
+
 LogFormat = Literal["human", "json"]
 
 logger = logging.getLogger("disaggpair_router.turn")
@@ -22,9 +24,9 @@ class TurnRecord:
     conversation: str
     started: float
     """Monotonic seconds, as every time here."""
-    way: Way = "FULL"
+    way: Way = "NONE"
     miss: MissReason | None = None
-    """None when P used a handle."""
+    """Why no handle was used; None when one was, or when none was looked for."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     prefill_s: float | None = None
@@ -45,13 +47,20 @@ class TurnRecord:
         cached = details.get("cached_tokens") if isinstance(details, dict) else None
         self.cached_tokens = cached if isinstance(cached, int) else self.cached_tokens
 
+    @property
+    def lookup(self) -> Literal["hit", "MISS"] | None:
+        """Whether a handle was used; None when none was looked for."""
+        if self.miss:
+            return "MISS"
+        return "hit" if self.way == "PULL" else None
+
     def fields(self) -> dict[str, Any]:
         """The line's fields in their order; those that are not known are left out."""
         fields = {
             "request": self.request_id,
             "conversation": self.conversation,
             "way": self.way,
-            "kv": "MISS" if self.miss else "hit",
+            "kv": self.lookup,
             "reason": self.miss,
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,

@@ -20,6 +20,7 @@ from disaggpair_router.errors import (
     EngineRefused,
     EngineTimeout,
     Unreachable,
+    Unsendable,
     public_message,
 )
 from disaggpair_router.pick import Endpoint
@@ -111,10 +112,11 @@ class Engines:
         """Send one leg and wait at most `limit_s` for the answer's headers.
 
         The request id is new for every call: the engine builds `remote_request_id` from it, by
-        which blocks are freed, so it must be unique and not guessable. Raises ClientError or
-        EngineFailed for every answer but 200, also from inside the block.
+        which blocks are freed, so it must be unique and not guessable. Raises Unsendable before
+        anything is sent, and ClientError or EngineFailed for every answer but 200, also from
+        inside the block.
         """
-        raw = orjson.dumps(body)
+        raw = _serialized(body)
         sent = {
             **headers,
             "Content-Type": "application/json",
@@ -156,6 +158,13 @@ class Engines:
             raise EngineTimeout("The engine did not answer in time.") from None
         except aiohttp.ClientError:
             raise EngineFailed("The connection to the engine broke.") from None
+
+
+def _serialized(body: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except orjson.JSONEncodeError:
+        raise Unsendable("The body is nested too deeply.") from None
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> EngineRefused | EngineFailed:

@@ -17,6 +17,7 @@ from disaggpair_operator.status.workload import Workload, pod_fault, unscheduled
 
 _PARTS = (names.PREFILL, names.DECODE, names.ROUTER)
 _READY_TYPES = {part: f"{part.capitalize()}Ready" for part in _PARTS}
+_OTHER_ROLE = {names.PREFILL: names.DECODE, names.DECODE: names.PREFILL}
 _NO_RETRY = ("NotOurs", "Invalid", "Forbidden")
 
 
@@ -103,7 +104,9 @@ def _accepted(
     serving = _serving(pair, parts)
     checks = [*_apply_faults(applied), scheduled, *ready, serving]
     summary = _summary(checks)
-    return [summary, accepted, engine, scheduled, *ready, serving, *_progress(summary, applied)]
+    overdue = [part for part in _PARTS if parts[part].overdue]
+    progress = _progress(summary, applied, overdue)
+    return [summary, accepted, engine, scheduled, *ready, serving, *progress]
 
 
 def _apply_faults(applied: Applied) -> list[Condition]:
@@ -154,8 +157,10 @@ def _serving(pair: DisaggPair, parts: Mapping[str, Workload]) -> Condition:
     down = [part for part in _PARTS if parts[part].ready == 0]
     if not down:
         return holds("Serving", "Paired")
-    if down == [names.PREFILL] and pair.spec.router.fallback == "SingleEngine":
-        return holds("Serving", "DecodeAlone", "no prefill engine is ready; decode answers alone")
+    alone = _OTHER_ROLE.get(down[0], "") if len(down) == 1 else ""
+    if alone and pair.spec.router.fallback == "SingleEngine":
+        text = f"no {down[0]} engine is ready; {alone} answers alone"
+        return holds("Serving", f"{alone.capitalize()}Alone", text)
     return fails("Serving", "NoEndpoint", f"no {' and no '.join(down)} is ready")
 
 
@@ -168,9 +173,12 @@ def _summary(checks: Sequence[Condition]) -> Condition:
     return holds("Ready", "PairReady", "prefill, decode and router serve this generation")
 
 
-def _progress(summary: Condition, applied: Applied) -> list[Condition]:
+def _progress(summary: Condition, applied: Applied, overdue: Sequence[str]) -> list[Condition]:
     if summary.status == "True":
         return []
+    if overdue:
+        text = f"{' and '.join(overdue)} made no progress within the time allowed: "
+        return [holds("Stalled", "ProgressDeadlineExceeded", text + summary.message)]
     said = _apply_faults(applied)
     return said or [holds("Reconciling", summary.reason, summary.message)]
 

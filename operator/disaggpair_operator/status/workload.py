@@ -30,6 +30,8 @@ class Workload:
     current: bool
     """The Deployment controller has seen the template the plan wants."""
     pods: tuple[Object, ...]
+    overdue: bool = False
+    """The Deployment has made no progress within its progressDeadlineSeconds."""
 
     @property
     def complete(self) -> bool:
@@ -62,7 +64,7 @@ def workload(part: str, plan: Plan, observed: Observed, changed: Iterable[str]) 
         and name not in set(changed)
         and status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
     )
-    pods = [pod for pod in observed.pods if _label(pod, names.ROLE_LABEL) == part]
+    pods = [pod for pod in observed.pods if _counts(pod, part, name)]
     return Workload(
         part=part,
         wanted=desired["spec"]["replicas"],
@@ -70,7 +72,29 @@ def workload(part: str, plan: Plan, observed: Observed, changed: Iterable[str]) 
         updated=status.get("updatedReplicas", 0) if seen else 0,
         current=seen,
         pods=tuple(sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))),
+        overdue=seen and any(_is_overdue(entry) for entry in status.get("conditions", [])),
     )
+
+
+def _counts(pod: Object, part: str, deployment: str) -> bool:
+    """Whether the pod is one of the Deployment's that runs or will.
+
+    An evicted pod stays as Failed until somebody clears it away, and a pod that merely carries
+    the labels is nobody's.
+    """
+    if _label(pod, names.ROLE_LABEL) != part:
+        return False
+    if pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
+        return False
+    return any(
+        owner["kind"] == "ReplicaSet" and owner["name"].rpartition("-")[0] == deployment
+        for owner in pod["metadata"].get("ownerReferences", [])
+        if owner.get("controller")
+    )
+
+
+def _is_overdue(condition: Mapping[str, Any]) -> bool:
+    return (condition["type"], condition["status"]) == ("Progressing", "False")
 
 
 def _is_deployment(obj: Object, part: str) -> bool:

@@ -66,6 +66,15 @@ def engine_pod(plan: Plan, part: str, **changes: Any) -> dict[str, Any]:
             "name": f"{deployment['metadata']['name']}-0",
             "namespace": deployment["metadata"]["namespace"],
             "labels": template["metadata"]["labels"],
+            "ownerReferences": [
+                {
+                    "apiVersion": "apps/v1",
+                    "kind": "ReplicaSet",
+                    "name": f"{deployment['metadata']['name']}-5b48a265be",
+                    "uid": "rs-1",
+                    "controller": True,
+                }
+            ],
         },
         "spec": {**template["spec"], "nodeName": f"{part}-node"},
         "status": {},

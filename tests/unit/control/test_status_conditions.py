@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from disaggpair_bed.builders import FACTS, engine_pod, live_deployment, node, owner, pair, serving
+from disaggpair_bed.builders import (
+    FACTS,
+    engine_pod,
+    live_deployment,
+    merged,
+    node,
+    owner,
+    pair,
+    serving,
+)
 from disaggpair_operator.model import Applied, Failure, Observed, Owner, Plan, Ref
 from disaggpair_operator.plan import desired
 from disaggpair_operator.status import next_status
@@ -224,6 +233,31 @@ def test_without_prefill_the_fallback_decides_whether_the_pair_serves(
     assert conditions(status)["Serving"] == expected
 
 
+@pytest.mark.parametrize(
+    ("fallback", "expected"),
+    [("SingleEngine", ("True", "PrefillAlone")), ("Refuse", ("False", "NoEndpoint"))],
+)
+def test_without_decode_the_fallback_decides_too(fallback: str, expected: tuple[str, str]) -> None:
+    status = status_of(with_pods(decode={}), {"router": {"fallback": fallback}})
+    assert conditions(status)["Serving"] == expected
+
+
+def test_an_engine_without_progress_for_too_long_stalls_the_pair() -> None:
+    observed = with_pods(decode={})
+    late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    fine = {"type": "Available", "status": "False"}
+    children = [
+        merged(child, {"status": {"conditions": [fine, late]}})
+        if child["metadata"]["name"] == "chat-decode"
+        else child
+        for child in observed.children
+    ]
+    status = status_of(Observed(observed.owner, tuple(children), observed.pods))
+    assert conditions(status)["Stalled"] == ("True", "ProgressDeadlineExceeded")
+    assert message(status, "Stalled").startswith("decode made no progress")
+    assert "Reconciling" not in conditions(status)
+
+
 def test_an_old_generation_that_answers_serves_but_is_not_ready() -> None:
     of = owner()
     plan = plan_for(of)
@@ -249,6 +283,23 @@ def test_an_old_pod_that_is_still_there_keeps_the_part_from_being_ready() -> Non
     extra = engine_pod(plan_for(observed.owner), "decode", metadata={"name": "chat-decode-old"})
     status = status_of(Observed(observed.owner, observed.children, (*observed.pods, extra)))
     assert conditions(status)["DecodeReady"] == ("False", "Updating")
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        {"status": {"phase": "Failed", "reason": "Evicted"}},
+        {"status": {"phase": "Succeeded"}},
+        {"metadata": {"ownerReferences": []}},
+        {"metadata": {"ownerReferences": [{"kind": "Job", "name": "j", "controller": True}]}},
+    ],
+    ids=["evicted", "succeeded", "bare", "of-another-controller"],
+)
+def test_a_pod_that_is_over_or_of_somebody_else_does_not_count(stray: dict[str, Any]) -> None:
+    observed = with_pods()
+    pod = engine_pod(plan_for(observed.owner), "decode", **stray)
+    status = status_of(Observed(observed.owner, observed.children, (*observed.pods, pod)))
+    assert conditions(status)["Ready"] == ("True", "PairReady")
 
 
 @pytest.mark.parametrize(

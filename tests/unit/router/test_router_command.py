@@ -85,7 +85,7 @@ def test_switches_reach_the_configuration() -> None:
     ("argv", "sentence"),
     [
         ([], "endpoints is missing: give --config FILE, or --prefill-url and --decode-url."),
-        (["--prefill-url", P], "endpoints.decode is []: tuple should have at least 1 item"),
+        (["--prefill-url", P], "--decode-url is missing: give at least one URL of each role."),
         ([*URLS, "--port", "70000"], "port is 70000: input should be less than or equal to 65535"),
         (
             ["--prefill-url", "10.0.0.4:8000", "--decode-url", D],

@@ -1,6 +1,7 @@
 """What a turn becomes when an engine does not do its part."""
 
 import asyncio
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -191,6 +192,44 @@ async def test_refuse_answers_503_with_a_retry_hint_and_decode_sees_nothing() ->
         assert decode.requests == []
         assert (await front.get("/readyz")).status == 503
         assert (await front.get("/healthz")).status == 200
+
+
+async def test_a_turn_that_no_engine_was_asked_is_neither_hit_nor_miss(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    nowhere = ["http://127.0.0.1:9"], ["http://127.0.0.1:10"]
+    async with routed(*nowhere, wait_ready=False) as front:
+        assert (await front.chat("hello")).status == 503
+        assert front.count("turns_total", way="NONE") == 1
+        assert front.count("kv_lookups_total", result="hit", reason="") == 0
+    (turn,) = [record.turn for record in caplog.records if hasattr(record, "turn")]
+    assert turn.fields()["way"] == "NONE"
+    assert "kv" not in turn.fields()
+
+
+async def test_without_decode_prefill_answers_alone_and_the_miss_names_what_is_missing() -> None:
+    async with (
+        scripted_engine(decoding()) as prefill,
+        routed([prefill], ["http://127.0.0.1:9"], wait_ready=False) as front,
+    ):
+        await eventually(lambda: front.router.parts.endpoints.can_serve)
+        assert (await front.chat("hello", **ID)).status == 200
+        assert front.count("kv_lookups_total", result="miss", reason="no_decode") == 1
+
+
+async def test_an_engine_without_transfer_is_complained_of_once_in_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with (
+        scripted_engine(answers(completion(None))) as prefill,
+        scripted_engine(decoding()) as decode,
+        routed([prefill], [decode]) as front,
+    ):
+        for _ in range(3):
+            assert (await front.chat("hello")).status == 200
+    complaints = [r for r in caplog.records if "--kv-transfer-config" in r.getMessage()]
+    assert len(complaints) == 1
 
 
 @pytest.mark.parametrize(
