@@ -63,7 +63,7 @@ forget: install
 	@$(BIN)/coverage erase
 
 .PHONY: test-fast
-test-fast: install ## unit, golden, properties, contract: seconds
+test-fast: install ## unit, golden, properties, contract: about a minute
 	$(BIN)/coverage run -m pytest -m "not cluster and not engines" tests
 
 .PHONY: test-cluster
@@ -140,5 +140,6 @@ build: install ## both wheels, into dist/
 	$(UV) build --quiet --wheel --out-dir dist --package disaggpair-connector
 
 .PHONY: clean
-clean: ## what tests and demo left in the tree; caches outside stay
+clean: ## end the cluster of cluster-up and remove what tests and demo left; caches outside stay
+	@test ! -x $(BIN)/disaggpair-bed || $(BIN)/disaggpair-bed down
 	rm -rf $(RUN) dist .coverage .coverage.*

@@ -63,10 +63,15 @@ ACCEPTED: Final = (
     good("model.cache.hostPath", "/mnt/models"),
     good("model.cache.ephemeral", True),
     good("model.name", "/models/qwen"),
+    good("model.name", "!" + "~" * 1022 + "$", "model-at-its-bound"),
+    good("model.cache.hostPath", "/mnt/..models/a..b/...", "dots-that-do-not-go-up"),
+    good("model.tokenSecretRef", {"name": "hub.a", "key": ".token..x"}, "key-with-dots"),
     good("engine.connector", "Nixl"),
     good("engine.image", "example/vllm:0.33"),
     good("engine.image", "example/vllm:v0.33.0-cu129@sha256:00ff", "image-with-digest"),
     good("engine", {"image": "example/vllm:latest", "version": "0.33.0"}, "version-beside-tag"),
+    good("engine", {"image": "example/vllm", "version": "0.33.1.dev12+g0abc"}, "build-of-vllm"),
+    good("engine", {"image": "example/vllm", "version": "0.33rc1"}, "release-candidate"),
     good("engine.pullPolicy", "Always"),
     good("engine.args", ["--max-model-len", "8192", "--enforce-eager", "--kv-cache-dtype=fp8"]),
     good("engine.args", ["--data-parallel-size-local=1", "--model-loader-extra-config={}"]),
@@ -75,10 +80,20 @@ ACCEPTED: Final = (
     good("engine.args", ["--no-enable-prefix-cachings=1"], "longer-than-the-longest-flag"),
     good("engine.env", [{"name": "HF_HOME", "value": "/x"}, {"name": "VLLM_USE_V1"}]),
     good("engine.env", [{"name": "TOKEN", "secretKeyRef": _SECRET}], "env-from-secret"),
+    good("engine.env", [{"name": "HOST", "value": "$(POD_IP)"}], "env-of-another"),
+    good("engine.env", [{"name": ".0-a"}], "odd-variable"),
+    good("engine.args", ["--seed=$", "($)", "$ (A)", "$$", "{$}"], "dollars-that-stay"),
+    good("prefill.args", ["$" * 2048] * 64, "dollars-at-their-bound"),
     good("placement.instanceTypes", ["p5en.48xlarge"]),
     good("placement.nodeSelector", {_ZONE: "us-east-2a"}, "same-zone-again"),
     good("placement.nodeSelector", {"pool": "h200", "empty": ""}),
     good("placement.nodeSelector", {"a": None}, "null-in-a-map"),
+    good(
+        "placement.nodeSelector",
+        {f"{'x' * 251}.{i:x}/{'A' * 63}": "Z" * 63 for i in range(16)},
+        "labels-at-their-bound",
+    ),
+    good("placement.tolerations", [{"key": "a.example/b_C"}], "key-with-prefix"),
     good("placement.tolerations", []),
     good("placement.tolerations", [{"key": "a", "operator": "Equal", "value": "b"}], "equal"),
     good("placement.tolerations", [{}], "tolerate-all"),
@@ -91,6 +106,14 @@ ACCEPTED: Final = (
             "fabric": {"hugepages": "5120Mi"},
             "prefill": {"resources": {"memory": "64Gi"}},
             "decode": {"resources": {"cpu": "500m"}},
+        },
+    ),
+    Case(
+        "hugepages-of-two",
+        {
+            "fabric": {"hugepages": "2Mi"},
+            "prefill": {"resources": {"memory": "1Gi"}},
+            "decode": {"resources": {"memory": "1Gi"}},
         },
     ),
     good("kvTransfer.bidirectional", False),
@@ -112,6 +135,12 @@ ACCEPTED: Final = (
     good("router.fallback", "Refuse"),
     good("router.service.type", "LoadBalancer"),
     good("router.service.annotations", {"a.example/b": "c"}),
+    good("router.service.annotations", {"A.Example/b": "{}\n", "plain": ""}, "annotations"),
+    good(
+        "router.service.annotations",
+        {f"{'x' * 250}.{i:02}/{'A' * 63}": "z" * 1024 for i in range(32)},
+        "annotations-at-their-bound",
+    ),
     good("rollout.drainSeconds", 0),
     good("rollout.strategy", "Auto"),
     good("suspend", True),
@@ -144,15 +173,31 @@ REFUSED: Final = (
     bad("model.revision", "a b"),
     bad("model.tokenSecretRef", {"name": "Hub", "key": "k"}, field="model.tokenSecretRef.name"),
     bad("model.tokenSecretRef", {"name": "hub", "key": "a/b"}, field="model.tokenSecretRef.key"),
+    bad("model.tokenSecretRef", {"name": "a..b", "key": "k"}, field="model.tokenSecretRef.name"),
+    *(
+        bad("model.tokenSecretRef", {"name": "hub", "key": key}, field="model.tokenSecretRef.key")
+        for key in (".", "..", "..k")
+    ),
+    *(
+        bad(f"model.{field}", f"a{space}b", f"{field}-with-u{ord(space):04x}")
+        for field in ("name", "servedName", "revision")
+        for space in "\u00a0\u2028\u3000\x85\x1b\n"
+    ),
     bad("model.cache.hostPath", "models"),
     bad("engine.image", ""),
     bad("engine.image", "a b:v0.33.0"),
+    bad("engine.image", "a\u00a0b:v0.33.0", "image-with-u00a0"),
+    bad("engine.image", "a\u2003b:v0.33.0", "image-with-u2003"),
     bad("engine.version", "latest"),
+    bad("engine.version", "0.339999999999"),
+    bad("engine.version", "0.33.0 "),
+    bad("engine.version", "1000.0"),
     bad("engine.args", [""], "empty-argument", field="engine.args[0]"),
     bad("engine.args", ["x" * 2049], "long-argument", field="engine.args[0]"),
     bad("engine.args", ["x"] * 65, "many-arguments"),
     bad("engine.env", [{"name": f"A{i}"} for i in range(65)], "many-variables"),
     bad("engine.env", [{"name": "1A"}], field="engine.env[0].name"),
+    bad("engine.env", [{"name": ".."}], field="engine.env[0].name"),
     bad("engine.env", [{"name": "A"}, {"name": "A"}], "variable-twice", field="engine.env"),
     bad("placement.zone", ""),
     bad("placement.zone", "us east"),
@@ -160,10 +205,20 @@ REFUSED: Final = (
     bad("placement.instanceTypes", []),
     bad("placement.instanceTypes", [""], "no-type", field="placement.instanceTypes[0]"),
     bad("placement.nodeSelector", {f"k{i}": "v" for i in range(17)}, "many-labels"),
+    bad("placement.nodeSelector", {"pool": "a b"}, "odd-label-value"),
     bad("placement.tolerations", [{}] * 17, "many-tolerations"),
+    bad("placement.tolerations", [{"key": "a b"}], field="placement.tolerations[0].key"),
+    bad(
+        "placement.tolerations",
+        [{"key": "a", "operator": "Equal", "value": "b c"}],
+        "odd-taint-value",
+        field="placement.tolerations[0].value",
+    ),
     bad("fabric.devices", -1),
     bad("fabric.devices", 33),
     bad("fabric.hugepages", "5120"),
+    bad("fabric.hugepages", "0Gi"),
+    bad("fabric.hugepages", "99999999Gi"),
     bad("kvTransfer.decodeTTLSeconds", 59),
     bad("kvTransfer.decodeTTLSeconds", 86_401),
     bad("kvTransfer.recomputeThresholdTokens", 0),
@@ -202,11 +257,25 @@ REFUSED: Final = (
         "spec.fabric.hugepages",
         "spec.decode.resources",
     ),
+    bad("fabric.hugepages", "3Mi", says="must be a multiple of 2Mi"),
+    *(
+        bad("placement.nodeSelector", {key: "v"}, f"label-{_short(key)}", says="label key")
+        for key in ("", "a b", "A/b", "a/b/c", "/a", "-a", "a" * 64, "x" * 254 + "/a", "a" * 9999)
+    ),
+    *(
+        bad("router.service.annotations", {key: "v"}, f"note-{_short(key)}", says="annotation key")
+        for key in ("", "a b", "a/b/c", "/a", "-a", "a" * 64, "x" * 254 + "/a", "a" * 9999)
+    ),
     bad("placement.nodeSelector", {_ZONE: "us-east-2b"}, "two-zones", says="us-east-2b"),
     bad("model.cache", {}, "no-cache-kind", says="exactly one of claim, hostPath and ephemeral"),
     bad("model.cache", {"ephemeral": False}, "cache-not-ephemeral", says="exactly one"),
     bad("model.cache", {"claim": "a", "hostPath": "/b"}, "two-cache-kinds", says="exactly one"),
     bad("model.cache", {"claim": "a", "ephemeral": True}, "claim-and-ephemeral", says="exactly"),
+    *(
+        bad("model.cache.hostPath", path, says="must not have .. as a part")
+        for path in ("/..", "/../a", "/mnt/../etc", "/mnt/..")
+    ),
+    bad("engine.image", "example/vllm:0.339999", field="engine.version", says="is required when"),
     bad("engine.image", "example/vllm:latest", field="engine.version", says="is required when"),
     bad("engine.image", "example/vllm", field="engine.version", says="is required when"),
     bad("engine.image", "reg:5000/vllm", field="engine.version", says="is required when"),
@@ -291,5 +360,26 @@ def _owned_variables() -> tuple[Case, ...]:
     )
 
 
-OWNED: Final = (*_owned_arguments(), *_owned_variables())
+def _expansions() -> tuple[Case, ...]:
+    """What Kubernetes would replace on the command line, wherever users write to it."""
+    hidden = "--kv-transfer-config={}"
+    says = "must not contain $("
+    whole = tuple(
+        Case(
+            f"{part}-args-hidden-in-a-variable",
+            _in(part, {"args": ["$(KV)"], "env": [{"name": "KV", "value": hidden}]}),
+            f"spec.{part}.args",
+            says,
+        )
+        for part in ("engine", "prefill", "decode")
+    )
+    return whole + tuple(
+        bad(path, value, f"{path}-{_short(text)}", says=says)
+        for path in ("model.name", "model.servedName", "model.revision", "decode.args")
+        for text in ("$(KV)", "a$(KV)b", "$$(KV)", "$(", "x" * 250 + "$(")
+        for value in ([["--seed=1", text]] if path.endswith("args") else [text])
+    )
+
+
+OWNED: Final = (*_owned_arguments(), *_owned_variables(), *_expansions())
 CASES: Final = (*ACCEPTED, *REFUSED, *OWNED)

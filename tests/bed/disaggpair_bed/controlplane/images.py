@@ -6,6 +6,7 @@ engines is added by whoever installs them.
 
 import sys
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ Images = Mapping[str, Mapping[str, Any]]
 """Image name to `path`, `env` and `entrypoint`, as `disaggpair_bed.node.images` reads them."""
 
 OPERATOR = "disaggpair/operator:dev"
+
+RELEASED_OPERATOR = f"disaggpair/operator:{version('disaggpair')}"
+"""What the chart installs when no tag is set: the same code on a bed."""
 
 SIMULATED_RELEASES = ("0.33.0", "0.32.0")
 """The vLLM releases that simulated engines are offered for."""
@@ -30,9 +34,8 @@ def simulated_image(release: str) -> str:
 def bed_images() -> dict[str, dict[str, Any]]:
     """The operator, with the `disaggpair` command, and the simulated engines, with `vllm`."""
     programs = str(Path(sys.executable).parent)
-    images: dict[str, dict[str, Any]] = {
-        OPERATOR: {"path": [programs], "entrypoint": ["disaggpair"]}
-    }
+    operator = {"path": [programs], "entrypoint": ["disaggpair"]}
+    images: dict[str, dict[str, Any]] = {OPERATOR: operator, RELEASED_OPERATOR: operator}
     for release in SIMULATED_RELEASES:
         images[simulated_image(release)] = {
             "path": [str(_SHIMS), programs],

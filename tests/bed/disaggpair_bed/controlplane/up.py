@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from disaggpair_bed.cluster import DEFAULT_NODES, Cluster
-from disaggpair_bed.images import images_for
+from disaggpair_bed.images import EngineKind, images_for
 
 DEFAULT_RUN_DIR = Path(".run/cluster")
 
@@ -31,6 +31,19 @@ _NODE_COLUMNS = ",".join(
         'READY:.status.conditions[?(@.type=="Ready")].status',
     )
 )
+
+
+_NEXT = """
+The operator, which listens on its pod's address alone, since all pods share this machine:
+  helm install disaggpair charts/disaggpair --namespace disaggpair-system --create-namespace \\
+    --set settings.bindAddress=PodIP
+A pair:
+  kubectl apply -f examples/{example}
+  kubectl wait disaggpair/local --for=condition=Ready --timeout=10m
+Its router, at its pod's address, since Services have no endpoints here:
+  curl http://$(kubectl get pods -l disaggpair.dev/pair=local,disaggpair.dev/role=router \\
+    -o jsonpath='{{.items[0].status.podIP}}'):8000/v1/models
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +82,7 @@ def _supervise(args: argparse.Namespace) -> int:
     nodes = () if args.no_nodes else DEFAULT_NODES
     try:
         with Cluster(args.run_dir, nodes, images_for(args.engine, _say), say=_say) as cluster:
-            _describe(cluster)
+            _describe(cluster, args.engine)
             if args.detached:
                 _say(_READY)
                 _redirect_output(cluster.run_dir / "logs" / "supervisor.log")
@@ -105,13 +118,17 @@ def _detach(args: argparse.Namespace) -> int:
     return supervisor.wait()
 
 
-def _describe(cluster: Cluster) -> None:
+def _describe(cluster: Cluster, engine: EngineKind) -> None:
     nodes = cluster.kubectl("get", "nodes", "-o", f"custom-columns={_NODE_COLUMNS}")
+    programs = [cluster.run_dir / "bin", Path(sys.executable).parent]
+    path = ":".join(shlex.quote(str(folder)) for folder in programs)
+    example = "local.yaml" if engine == "cpu" else "local-sim.yaml"
     _say("")
     _say(nodes.rstrip() or "no nodes")
     _say("")
     _say(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
-    _say(f'export PATH={shlex.quote(str(cluster.run_dir / "bin"))}:"$PATH"    # kubectl, helm')
+    _say(f'export PATH={path}:"$PATH"    # kubectl, helm, disaggpair')
+    _say(_NEXT.format(example=example))
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
