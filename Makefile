@@ -27,7 +27,7 @@ $(CACHE)/uv-$(UV_VERSION)/bin/uv:
 
 .PHONY: platform
 platform:
-	@test "$$(uname -s)" = Linux || { echo "make: the test bed needs Linux, this is $$(uname -s); 'make test-fast' works here, and the chart and CRD with a cluster of your own"; exit 1; }
+	@test "$$(uname -s)" = Linux || { echo "make: the test bed needs Linux, this is $$(uname -s); what works without it: 'make install', then '.venv/bin/disaggpair plan', and the chart on a cluster of your own"; exit 1; }
 
 .PHONY: install
 install: .venv/installed ## the Python environment, every package as requirements.lock says
