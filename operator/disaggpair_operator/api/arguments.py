@@ -4,6 +4,10 @@ vLLM's parser takes `--kv-transfer-config`, `--kv_transfer_config`, `--flag=valu
 such as `--kv-transfer-config.kv_role` (vLLM 0.32) and, being argparse, every beginning of a flag
 that no other flag shares. `--config` reads all of them from a file. The patterns are valid both
 for Python and for the API server's RE2.
+
+Kubernetes replaces `$(NAME)` in the arguments of a container by the value of that variable, after
+every check of the argument. A text with it could become any argument, so none may have it, not
+even as `$$(`, which Kubernetes turns into `$(`.
 """
 
 import re
@@ -74,6 +78,18 @@ OWNED_ARGUMENT_CEL: Final = (
     f"(a.size() > {_HEAD} ? a.substring(0, {_HEAD}) : a).matches(r'{OWNED_ARGUMENT}')"
 )
 OWNED_VARIABLE_CEL: Final = f"e.name.matches(r'{OWNED_VARIABLE}')"
+
+EXPANSION: Final = "$("
+
+
+def expansion_cel(text: str) -> str:
+    """CEL that asks whether Kubernetes would replace something in the text `text`."""
+    return f"{text}.contains('{EXPANSION}')"
+
+
+def expanded(texts: Iterable[str]) -> list[str]:
+    """Those of `texts` in which Kubernetes would replace something."""
+    return [text for text in texts if EXPANSION in text]
 
 
 def owned_arguments(args: Iterable[str]) -> list[str]:

@@ -5,7 +5,6 @@ pydantic's.
 """
 
 import difflib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -15,9 +14,10 @@ from pydantic_core import ErrorDetails
 
 from disaggpair_operator.api.rules import BROKEN_RULES
 from disaggpair_operator.api.schema import Node
+from disaggpair_operator.api.text import printable, shown
 
-_LONGEST_VALUE: Final = 60
-"""Characters of a value that a sentence shows."""
+_MOST_FAULTS: Final = 100
+"""Faults that pydantic's errors become; nobody reads more."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def faults_of(error: ValidationError, schemas: Mapping[str, Node]) -> list[Fault
     """The faults that pydantic found in an object whose fields have `schemas`."""
     whole: Node = {"type": "object", "properties": dict(schemas)}
     found: list[Fault] = []
-    for details in error.errors(include_url=False):
+    for details in error.errors(include_url=False)[:_MOST_FAULTS]:
         if details["type"] == BROKEN_RULES:
             found += _broken_rules(details)
         else:
@@ -47,7 +47,8 @@ def faults_of(error: ValidationError, schemas: Mapping[str, Node]) -> list[Fault
 
 def _path(location: tuple[str | int, ...]) -> str:
     path = ""
-    for step in location:
+    # pydantic ends with "[key]" where a key of a map is wrong and not its value.
+    for step in location[:-1] if location[-1:] == ("[key]",) else location:
         path = _below(path, step)
     return path
 
@@ -55,16 +56,21 @@ def _path(location: tuple[str | int, ...]) -> str:
 def _below(path: str, step: str | int) -> str:
     """The path of the field `step` below `path`; indices and odd keys stand in brackets."""
     if isinstance(step, int) or not step.isidentifier():
-        return f"{path}[{step}]"
+        return f"{path}[{printable(str(step))}]"
     return f"{path}.{step}" if path else step
 
 
 def _broken_rules(details: ErrorDetails) -> list[Fault]:
     part = _path(details["loc"])
     return [
-        Fault(part + below, sentence if sentence.startswith("spec.") else f"{part}: {sentence}")
+        Fault(part + below, printable(_whole(part, sentence)))
         for below, sentence in details["ctx"]["broken"]
     ]
+
+
+def _whole(part: str, sentence: str) -> str:
+    """A rule's sentence, with the part it is about where it does not say that itself."""
+    return sentence if sentence.startswith("spec.") else f"{part}: {sentence}"
 
 
 def _fault(details: ErrorDetails, whole: Node) -> Fault:
@@ -89,11 +95,6 @@ def _node_at(location: tuple[str | int, ...], whole: Node) -> Node:
     return node
 
 
-def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
-
-
 def _unknown(details: ErrorDetails, part: Node) -> str:
     fields = list(part.get("properties", ()))
     name = str(details["loc"][-1])
@@ -104,13 +105,13 @@ def _unknown(details: ErrorDetails, part: Node) -> str:
 
 
 def _not_among(details: ErrorDetails, node: Node) -> str:
-    allowed = ", ".join(_shown(value) for value in node.get("enum", ()))
-    return f"is {_shown(details['input'])}, but must be one of {allowed}"
+    allowed = ", ".join(shown(value) for value in node.get("enum", ()))
+    return f"is {shown(details['input'])}, but must be one of {allowed}"
 
 
 def _out_of_range(details: ErrorDetails, node: Node) -> str:
     return (
-        f"is {_shown(details['input'])}, but must be from {node.get('minimum')} "
+        f"is {shown(details['input'])}, but must be from {node.get('minimum')} "
         f"to {node.get('maximum')}"
     )
 
@@ -126,11 +127,11 @@ def _wrong_length(details: ErrorDetails, node: Node) -> str:
 
 
 def _mismatch(details: ErrorDetails, node: Node) -> str:
-    return f"is {_shown(details['input'])}, but must match {node.get('pattern')}"
+    return f"is {shown(details['input'])}, but must match {node.get('pattern')}"
 
 
 def _must_be(what: str) -> Callable[[ErrorDetails, Node], str]:
-    return lambda details, _: f"is {_shown(details['input'])}, but must be {what}"
+    return lambda details, _: f"is {shown(details['input'])}, but must be {what}"
 
 
 _WORDS: Final[Mapping[str, Callable[[ErrorDetails, Node], str]]] = {
@@ -144,9 +145,11 @@ _WORDS: Final[Mapping[str, Callable[[ErrorDetails, Node], str]]] = {
     "too_short": _wrong_length,
     "too_long": _wrong_length,
     "string_pattern_mismatch": _mismatch,
+    "invalid_key": _unknown,
     "int_type": _must_be("a whole number"),
     "bool_type": _must_be("true or false"),
     "string_type": _must_be("text, in quotes if it looks like a number"),
+    "string_unicode": _must_be("text without half of a surrogate pair"),
     "list_type": _must_be("a list"),
     "dict_type": _must_be("a mapping"),
     "model_type": _must_be("a mapping"),

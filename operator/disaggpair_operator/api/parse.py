@@ -15,12 +15,14 @@ from disaggpair_operator import names
 from disaggpair_operator.api.crd import spec_schema
 from disaggpair_operator.api.faults import Fault, faults_of
 from disaggpair_operator.api.schema import Node
+from disaggpair_operator.api.text import shown
 from disaggpair_operator.api.v1alpha1 import DisaggPair, Status
+from disaggpair_operator.api.v1alpha1.fields import SUBDOMAIN
 
-__all__ = ["Fault", "parse"]
+__all__ = ["MAX_NAME", "Fault", "parse"]
 
-_NAME: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-_MAX_NAME: Final = 253
+MAX_NAME: Final = 253
+_NAMESPACE: Final = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 
 
 def parse(raw: Mapping[str, Any]) -> DisaggPair | list[Fault]:
@@ -55,22 +57,39 @@ def _status(raw: object) -> Status:
 def _head_faults(raw: Mapping[str, Any]) -> list[Fault]:
     """Faults of what every object has."""
     faults = [
-        Fault(field, f"{field} is {raw.get(field, 'missing')}, but must be {wanted}")
+        Fault(field, f"{field} {_is(raw.get(field))}, but must be {wanted}")
         for field, wanted in (("apiVersion", names.API_VERSION), ("kind", names.KIND))
         if raw.get(field) != wanted
     ]
-    metadata = raw.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    if not isinstance(name, str) or not re.fullmatch(_NAME, name) or len(name) > _MAX_NAME:
+    metadata = {} if raw.get("metadata") is None else raw["metadata"]
+    if not isinstance(metadata, Mapping):
+        return [*faults, Fault("metadata", f"metadata {_is(metadata)}, but must be a mapping")]
+    name = metadata.get("name")
+    if not isinstance(name, str) or not re.fullmatch(SUBDOMAIN, name) or len(name) > MAX_NAME:
         faults.append(
             Fault(
                 "metadata.name",
-                f"metadata.name is {name or 'missing'}, but must be up to {_MAX_NAME} lower-case "
+                f"metadata.name {_is(name)}, but must be up to {MAX_NAME} lower-case "
                 "letters, digits, dashes and dots, with a letter or digit at both ends of each "
                 "part",
             )
         )
+    namespace = metadata.get("namespace") or None
+    if namespace is not None and not (
+        isinstance(namespace, str) and re.fullmatch(_NAMESPACE, namespace)
+    ):
+        faults.append(
+            Fault(
+                "metadata.namespace",
+                f"metadata.namespace {_is(namespace)}, but must be up to 63 lower-case letters, "
+                "digits and dashes, with a letter or digit at both ends",
+            )
+        )
     return faults
+
+
+def _is(value: object) -> str:
+    return "is missing" if value is None else f"is {shown(value)}"
 
 
 def _as_stored(raw: object, node: Node) -> object:

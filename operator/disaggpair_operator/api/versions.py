@@ -3,7 +3,10 @@
 import re
 from typing import Final
 
-VERSION_TAG: Final = r":v?[0-9]+\.[0-9]+(\.[0-9]+)?([-_+.][-_.A-Za-z0-9]*)?(@sha256:[0-9a-f]+)?$"
+_NUMBERS: Final = r"[0-9]{1,3}\.[0-9]{1,3}(\.[0-9]{1,3})?"
+VERSION: Final = rf"^$|^{_NUMBERS}([-_+.a-z][-_+.A-Za-z0-9]*)?$"
+"""A version, or nothing; valid for RE2 too."""
+VERSION_TAG: Final = rf":v?{_NUMBERS}([-_+.][-_.A-Za-z0-9]*)?(@sha256:[0-9a-f]+)?$"
 """End of an image reference whose tag begins with a version; valid for RE2 too."""
 
 Minor = tuple[int, int]

@@ -65,7 +65,7 @@ def sentences(raw: Mapping[str, Any]) -> list[str]:
         ),
         (
             {"fabric": {"hugepages": "5G"}},
-            'spec.fabric.hugepages is "5G", but must match ^$|^[0-9]+(Mi|Gi)$',
+            'spec.fabric.hugepages is "5G", but must match ^$|^[1-9][0-9]{0,6}(Mi|Gi)$',
         ),
         (
             {"prefill": {"replicas": "two"}},
@@ -112,6 +112,37 @@ def sentences(raw: Mapping[str, Any]) -> list[str]:
             "spec.engine.env[0]: an entry of env has either value or secretKeyRef, not both",
         ),
         (
+            {"decode": {"args": ["--seed=1", "--a=$(KV)\x1b\x9b\n"]}},
+            'spec.decode.args must not contain $(, as "--a=$(KV)\\u001b\\x9b\\n" does: Kubernetes '
+            "would replace $(NAME) by the value of that variable; write the value itself, or use "
+            "env for what vLLM reads from its environment",
+        ),
+        (
+            {"model": {"revision": "$(REV)"}},
+            "spec.model.revision must not contain $(: Kubernetes would replace $(NAME) by the "
+            "value of that variable; write the value itself",
+        ),
+        (
+            {"prefill": {"args": ["--tp=\x1b[2J\u2028"]}},
+            "spec.prefill.args must not set --tp=\\x1b[2J\\u2028: the operator renders it for both "
+            "roles from spec.model, spec.kvTransfer and the role",
+        ),
+        (
+            {"placement": {"nodeSelector": {"pool": "a", "A b": "c"}}},
+            'spec.placement.nodeSelector has the key "A b", which is no label key: up to 63 '
+            "letters, digits, dashes, dots and underscores, with a letter or digit at both ends, "
+            "after a DNS name and / or without",
+        ),
+        (
+            {"model": {"name": "\ud800"}},
+            'spec.model.name is "\\ud800", but must be text without half of a surrogate pair',
+        ),
+        (
+            {"placement": {"nodeSelector": {7: "a"}}},
+            "spec.placement.nodeSelector[7] is 7, but must be text, in quotes if it looks like a "
+            "number",
+        ),
+        (
             {"engine": {"version": "v" * 100}},
             "spec.engine.version has 100 characters, but must have from 0 to 32 characters",
         ),
@@ -144,9 +175,15 @@ def test_every_fault_is_told_at_once() -> None:
     [
         (
             {**raw_pair(), "apiVersion": "disaggpair.dev/v1"},
-            "apiVersion is disaggpair.dev/v1, but must be disaggpair.dev/v1alpha1",
+            'apiVersion is "disaggpair.dev/v1", but must be disaggpair.dev/v1alpha1',
         ),
-        ({**raw_pair(), "kind": "Pair"}, "kind is Pair, but must be DisaggPair"),
+        ({**raw_pair(), "kind": "Pair"}, 'kind is "Pair", but must be DisaggPair'),
+        ({**raw_pair(), "metadata": []}, "metadata is [], but must be a mapping"),
+        (
+            {**raw_pair(namespace="a" * 64)},
+            f'metadata.namespace is "{"a" * 59}..., but must be up to 63 lower-case letters, '
+            "digits and dashes, with a letter or digit at both ends",
+        ),
         ({**raw_pair(), "spec": None}, "spec is required and must be a mapping"),
         (
             {**raw_pair(), "metadata": {}},
@@ -170,6 +207,15 @@ def test_nulls_and_whole_floats_are_read_as_the_server_stores_them() -> None:
         {"prefill": {"replicas": 2.0, "gpus": None}, "kvTransfer": None, "suspend": None}
     )
     assert parse(raw) == pair({"prefill": {"replicas": 2}})
+
+
+@pytest.mark.parametrize("metadata", [{"namespace": None}, {"namespace": ""}, {}])
+def test_a_namespace_left_out_is_no_fault(metadata: dict[str, Any]) -> None:
+    assert parse({**raw_pair(), "metadata": {"name": "chat", **metadata}}) == pair()
+
+
+def test_of_very_many_faults_the_first_hundred_are_told() -> None:
+    assert len(sentences(raw_pair({f"f{i}": 1 for i in range(1000)}))) == 100
 
 
 def test_any_mapping_is_read() -> None:

@@ -5,8 +5,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from disaggpair_operator.api.rules import Part, Rule
-from disaggpair_operator.api.v1alpha1.fields import WORD, Args, Env, KeyRef, Name, owned_rules
-from disaggpair_operator.api.versions import VERSION_TAG, version_of_tag
+from disaggpair_operator.api.v1alpha1.field_rules import owned_rules, word_rule
+from disaggpair_operator.api.v1alpha1.fields import (
+    WORD,
+    Args,
+    Env,
+    KeyRef,
+    Name,
+)
+from disaggpair_operator.api.versions import VERSION, VERSION_TAG, version_of_tag
 
 
 class ModelCache(Part):
@@ -33,6 +40,12 @@ class ModelCache(Part):
                 == 1
             ),
         ),
+        Rule(
+            cel=r"!has(self.hostPath) || !self.hostPath.matches(r'/\.\.(/|$)')",
+            message="spec.model.cache.hostPath must not have .. as a part: Kubernetes refuses it",
+            check=lambda self: ".." not in (self.host_path or "").split("/"),
+            field_path=".hostPath",
+        ),
     )
 
 
@@ -51,6 +64,12 @@ class Model(Part):
     token_secret_ref: KeyRef | None = None
     """Secret key with the hub's access token, given to the engines as HF_TOKEN."""
 
+    rules = (
+        word_rule("spec.model.name", "name"),
+        word_rule("spec.model.servedName", "served_name"),
+        word_rule("spec.model.revision", "revision"),
+    )
+
 
 class Engine(Part):
     """The vLLM engine of both roles.
@@ -58,9 +77,9 @@ class Engine(Part):
     There is one image, because version and connector are in vLLM's compatibility hash.
     """
 
-    image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^\S+$")]
+    image: Annotated[str, Field(min_length=1, max_length=512, pattern="^[!-~]+$")]
     """Container image with vLLM, NIXL and, for the DisaggPair connector, our wheel."""
-    version: Annotated[str, Field(max_length=32, pattern=r"^$|^[0-9]+\.[0-9]+(\.[0-9]+)?.*$")] = ""
+    version: Annotated[str, Field(max_length=32, pattern=VERSION)] = ""
     """vLLM's version in the image, such as 0.33.0. Default: read from the image's tag."""
     allow_untested_version: bool = False
     """Accept a vLLM outside the range that is known to be safe; the condition EngineSupported then

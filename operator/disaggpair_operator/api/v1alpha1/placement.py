@@ -1,11 +1,17 @@
 """Where the engines run, and the network between them. Pure."""
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from disaggpair_operator.api.rules import Part, Rule, given
-from disaggpair_operator.api.v1alpha1.fields import LabelValue
+from disaggpair_operator.api.v1alpha1.field_rules import key_rule
+from disaggpair_operator.api.v1alpha1.fields import (
+    LabelValue,
+    OptionalLabelKey,
+    OptionalLabelValue,
+)
 from disaggpair_operator.names import ZONE_LABEL
 
 EFA_DEVICES = 16
@@ -14,11 +20,11 @@ EFA_DEVICES = 16
 class Toleration(Part):
     """A taint the engines tolerate."""
 
-    key: Annotated[str, Field(max_length=316)] = ""
+    key: OptionalLabelKey = ""
     """Key of the taint; empty with operator Exists tolerates all."""
     operator: Literal["Exists", "Equal"] = "Exists"
     """How the value is compared."""
-    value: Annotated[str, Field(max_length=63)] = ""
+    value: OptionalLabelValue = ""
     """Value of the taint for operator Equal."""
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
     """Effect of the taint; empty matches all."""
@@ -48,9 +54,7 @@ class Placement(Part):
         "ml.p5e.48xlarge",
     ]
     """Allowed values of the node label node.kubernetes.io/instance-type. Default: H200 types."""
-    node_selector: Annotated[
-        dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=16)
-    ] = {}
+    node_selector: Annotated[dict[str, OptionalLabelValue], Field(max_length=16)] = {}
     """More node labels that both roles need. The zone belongs into `zone`."""
     tolerations: Annotated[list[Toleration], Field(max_length=16)] = [
         Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
@@ -60,6 +64,7 @@ class Placement(Part):
     """P and D never share one value of this node label: NIXL over EFA fails within a host."""
 
     rules = (
+        key_rule("spec.placement.nodeSelector", "node_selector", "label"),
         Rule(
             cel=(
                 f"!has(self.nodeSelector) || !('{ZONE_LABEL}' in self.nodeSelector) || "
@@ -93,7 +98,7 @@ class Fabric(Part):
     devices: Annotated[int, Field(ge=0, le=32)] = EFA_DEVICES
     """EFA devices of each engine pod (resource vpc.amazonaws.com/efa); p5en has up to 16, p5e up to
     32. With type TCP none are asked for."""
-    hugepages: Annotated[str, Field(max_length=16, pattern=r"^$|^[0-9]+(Mi|Gi)$")] = ""
+    hugepages: Annotated[str, Field(max_length=16, pattern=r"^$|^[1-9][0-9]{0,6}(Mi|Gi)$")] = ""
     """2 MiB huge pages of each engine pod, such as 5120Mi. Nodes without preallocated pages cannot
     take such a pod. Default: none."""
     security: Literal["IPCLock", "Privileged"] = "IPCLock"
@@ -108,5 +113,11 @@ class Fabric(Part):
             message="spec.fabric.devices is 0, but must be at least 1 with type EFA",
             check=lambda self: self.type != "EFA" or self.devices > 0,
             field_path=".devices",
+        ),
+        Rule(
+            cel="!has(self.hugepages) || !self.hugepages.matches('[13579]Mi$')",
+            message="spec.fabric.hugepages must be a multiple of 2Mi, the size of a page",
+            check=lambda self: not re.search("[13579]Mi$", self.hugepages),
+            field_path=".hugepages",
         ),
     )

@@ -5,7 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from disaggpair_operator.api.rules import Part, Rule, given
-from disaggpair_operator.api.v1alpha1.fields import Args, Env, Quantity, Resources, owned_rules
+from disaggpair_operator.api.v1alpha1.field_rules import owned_rules
+from disaggpair_operator.api.v1alpha1.fields import Args, Env, Quantity, Resources
 
 TENSOR_PARALLEL_SIZE = 8
 

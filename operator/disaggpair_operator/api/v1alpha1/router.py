@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from disaggpair_operator.api.rules import Part, Rule
+from disaggpair_operator.api.v1alpha1.field_rules import key_rule
 from disaggpair_operator.api.v1alpha1.fields import Resources
 
 HANDLE_TTL_S = 450
@@ -22,6 +23,8 @@ class Service(Part):
     ] = {}
     """Annotations of the Service, such as a load balancer's."""
 
+    rules = (key_rule("spec.router.service.annotations", "annotations", "annotation"),)
+
 
 class Router(Part):
     """The multi-turn router in front of the pair."""
@@ -33,7 +36,8 @@ class Router(Part):
     )
     """Seconds for which a handle is offered to P. At most decodeTTLSeconds - 30."""
     fallback: Literal["SingleEngine", "Refuse"] = "SingleEngine"
-    """While no prefill engine is ready: D answers alone, or the turn is refused with 503."""
+    """While one role has no ready engine: the other answers alone, or the turn is refused with
+    503."""
     auth: dict[str, object] | None = Field(
         default=None, json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}
     )

@@ -25,7 +25,8 @@ class Rollout(Part):
     """How a change reaches the engines."""
 
     strategy: Literal["Auto", "Surge", "InPlace"] = "Auto"
-    """Auto replaces pods role by role without extra GPUs. Surge and InPlace are reserved."""
+    """Auto replaces the pods of both roles at once, one pod of each role at a time, without extra
+    GPUs. Surge and InPlace are reserved."""
     drain_seconds: Annotated[int, Field(ge=0, le=3600)] = 60
     """Seconds an engine gets to finish its requests before it ends."""
 
