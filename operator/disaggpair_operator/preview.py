@@ -13,7 +13,9 @@ from typing import Any, get_args
 import yaml
 
 from disaggpair_operator import names
-from disaggpair_operator.api.parse import Fault, parse
+from disaggpair_operator.api.documents import MAX_CHARACTERS, documents
+from disaggpair_operator.api.parse import MAX_NAME, parse
+from disaggpair_operator.api.text import printable, shown
 from disaggpair_operator.model import Bind, Facts, Owner
 from disaggpair_operator.plan import UnsupportedEngine, desired
 
@@ -33,22 +35,27 @@ def run(args: argparse.Namespace) -> int:
     """Print the objects as a YAML stream; 1 with a sentence per fault when there are none."""
     facts = Facts(router_image=args.router_image, bind=args.bind_address)
     try:
-        text = (
-            sys.stdin.read()
-            if args.filename == "-"
-            else Path(args.filename).read_text(encoding="utf-8")
-        )
-        sys.stdout.write(preview(text, facts))
+        sys.stdout.write(preview(_read(args.filename), facts))
     except OSError as error:
         return _refuse(f"{args.filename}: {error.strerror}")
+    except UnicodeDecodeError:
+        return _refuse(f"{args.filename} is not UTF-8 text")
     except ValueError as error:
-        return _refuse(*str(error).splitlines())
+        return _refuse(*str(error).split("\n"))
     return 0
+
+
+def _read(filename: str) -> str:
+    """No more of the file than shows that it is too large."""
+    if filename == "-":
+        return sys.stdin.read(MAX_CHARACTERS + 1)
+    with Path(filename).open(encoding="utf-8") as file:
+        return file.read(MAX_CHARACTERS + 1)
 
 
 def _refuse(*sentences: str) -> int:
     for sentence in sentences:
-        sys.stderr.write(f"disaggpair plan: {sentence}\n")
+        sys.stderr.write(f"disaggpair plan: {printable(sentence)}\n")
     return 1
 
 
@@ -63,13 +70,11 @@ def preview(text: str, facts: Facts) -> str:
     """The plan of every DisaggPair in a YAML stream, as a YAML stream.
 
     Raises:
-        ValueError: not YAML, no DisaggPair in it, or a wrong one; one line for each fault.
+        ValueError: unreadable YAML, no DisaggPair in it, or a wrong one; one line for each fault.
     """
-    try:
-        documents = [document for document in yaml.safe_load_all(text) if document]
-    except yaml.YAMLError as error:
-        raise ValueError(f"not valid YAML: {error}".replace("\n", " ")) from error
-    pairs = [raw for raw in documents if isinstance(raw, dict) and raw.get("kind") == names.KIND]
+    pairs = [
+        raw for raw in documents(text) if isinstance(raw, dict) and raw.get("kind") == names.KIND
+    ]
     if not pairs:
         raise ValueError(f"no object of kind {names.KIND} in the input")
     objects = [obj for raw in pairs for obj in _planned(raw, facts)]
@@ -78,11 +83,10 @@ def preview(text: str, facts: Facts) -> str:
 
 def _planned(raw: dict[str, Any], facts: Facts) -> Iterator[dict[str, Any]]:
     parsed = parse(raw)
-    metadata = raw.get("metadata") or {}
-    name = str(metadata.get("name", ""))
     if isinstance(parsed, list):
-        raise ValueError("\n".join(f"{name}: {_sentence(fault)}" for fault in parsed))
-    owner = Owner(name=name, namespace=metadata.get("namespace", "default"), uid="", generation=0)
+        raise ValueError("\n".join(f"{_named(raw)}{fault}" for fault in parsed))
+    name, namespace = raw["metadata"]["name"], raw["metadata"].get("namespace") or "default"
+    owner = Owner(name=name, namespace=namespace, uid="", generation=0)
     try:
         plan = desired(parsed, owner, facts)
     except UnsupportedEngine as error:
@@ -90,5 +94,11 @@ def _planned(raw: dict[str, Any], facts: Facts) -> Iterator[dict[str, Any]]:
     yield from (dict(obj) for obj in plan.objects)
 
 
-def _sentence(fault: Fault) -> str:
-    return str(fault)
+def _named(raw: dict[str, Any]) -> str:
+    """How a sentence about an object begins: with its name, in quotes unless that is plain text."""
+    metadata = raw.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if name is None:
+        return ""
+    plain = isinstance(name, str) and name.isprintable() and 0 < len(name) <= MAX_NAME
+    return f"{name if plain else shown(name)}: "

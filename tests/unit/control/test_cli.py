@@ -1,5 +1,6 @@
 """The `disaggpair` command and its offline subcommands."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -35,27 +36,52 @@ def test_plan_prints_the_objects_without_an_owner(
 def test_plan_reads_standard_input(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.stdin", _Text(PAIR))
+    monkeypatch.setattr("sys.stdin", io.StringIO(PAIR))
     assert main(["plan", "-f", "-"]) == 0
     assert "chat-prefill" in capsys.readouterr().out
 
 
-class _Text:
-    def __init__(self, text: str) -> None:
-        self._text = text
+BOMB = "\n".join(
+    ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9)]
+)
 
-    def read(self) -> str:
-        return self._text
+
+def headed(metadata: str) -> str:
+    return PAIR.replace("metadata: {name: chat}", f"metadata: {metadata}")
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a: [", "not valid YAML"),
+        ("a: [", "the YAML cannot be read"),
         ("kind: Pod", "no object of kind DisaggPair"),
         (PAIR.replace("zone: us-east-2a", 'zone: ""'), "spec.placement.zone"),
         (PAIR.replace("v0.33.0", "v0.20.0"), "the oldest that can is 0.21"),
         (PAIR.replace("model: {name: m}", "model: {nmae: m}"), "spec.model.nmae"),
+        (headed(f"{{name: {'x' * 253}, namespace: 7}}"), f"{'x' * 253}: metadata.namespace"),
+        (headed("[1]"), "metadata is [1], but must be a mapping"),
+        (headed("x"), 'metadata is "x", but must be a mapping'),
+        (headed("{name: chat, namespace: 7}"), "metadata.namespace is 7, but must be"),
+        (headed("{name: chat, namespace: [a]}"), 'metadata.namespace is ["a"], but must be'),
+        (headed('{name: chat, namespace: "A B"}'), 'metadata.namespace is "A B", but must be'),
+        (headed('{name: "a\\e[31mb"}'), '"a\\u001b[31mb"'),
+        (headed('{name: "a\\nb"}'), '"a\\nb"'),
+        (headed('{name: "a\\u2028b"}'), '"a\\u2028b"'),
+        (PAIR + '  "\\x9b": 1', "spec[\\x9b] is not a field"),
+        (PAIR + "  1: 2", "spec[1] is not a field"),
+        (PAIR + "  suspend: 0x" + "f" * 9999, "a number has 10001 characters"),
+        (PAIR + "  suspend: &a [*a]", "contains itself"),
+        (PAIR + "  suspend: &a {<<: *a}", "contains itself"),
+        (PAIR + "  prefill: {podTemplate: " + "{a: " * 3000 + "}" * 3001, "nested deeper than 64"),
+        (PAIR + "---\n" + BOMB, "more than 50,000 values"),
+        (PAIR + "---\n" + "[" * 500_000, "nested deeper than 64"),
+        (PAIR + "---\n[" + ",".join("a" * 60_000) + "]", "more than 50,000 values"),
+        (PAIR + "#" * 2**20, "more than 1,048,576 characters"),
+        (PAIR + "  suspend: !!bool maybe", "cannot be read as bool"),
+        (PAIR + "  suspend: !!int ''", "cannot be read as int"),
+        (PAIR + "  suspend: !!set {a}", "tag"),
+        (PAIR + "  suspend: !!python/object:os.system x", "tag"),
     ],
 )
 def test_plan_says_what_is_wrong_with_its_input(
@@ -66,7 +92,27 @@ def test_plan_says_what_is_wrong_with_its_input(
     assert main(["plan", "-f", str(path)]) == 1
     captured = capsys.readouterr()
     assert sentence in captured.err
+    lines = captured.err.removesuffix("\n").split("\n")
+    assert all(line.startswith("disaggpair plan: ") and line.isprintable() for line in lines)
     assert captured.out == ""
+
+
+def test_plan_refuses_a_file_that_is_no_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pair.yaml"
+    path.write_bytes(b"\xff\xfe")
+    assert main(["plan", "-f", str(path)]) == 1
+    assert "pair.yaml is not UTF-8 text" in capsys.readouterr().err
+
+
+def test_plan_reads_an_anchor_as_its_copies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pair.yaml"
+    path.write_text(PAIR + "  prefill: &role {args: [--seed=7]}\n  decode: *role\n")
+    assert main(["plan", "-f", str(path)]) == 0
+    assert capsys.readouterr().out.count("- --seed=7") == 2
 
 
 def test_plan_names_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
