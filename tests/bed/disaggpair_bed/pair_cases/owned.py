@@ -23,9 +23,10 @@ def _owned_arguments() -> tuple[Case, ...]:
             f"--{flag[0]}",
         ):
             spellings.setdefault(text, flag)
-    for short in ("tp", "dp", "pp"):
+    for abbreviation in ("tp", "dp", "pp"):
         spellings |= dict.fromkeys(
-            (f"-{short}", f"--{short}", f"-{short}=2", f"-{short[0]}"), short
+            (f"-{abbreviation}", f"--{abbreviation}", f"-{abbreviation}=2", f"-{abbreviation[0]}"),
+            abbreviation,
         )
     return tuple(
         bad(f"{part}.args", ["--seed=1", text], f"{part}-args-{text!r}", says="must not set")
