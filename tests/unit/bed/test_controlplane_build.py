@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from disaggpair_bed.cache import cache_root
 from disaggpair_bed.controlplane import build, prerequisites, progress
 from disaggpair_bed.controlplane.errors import BuildError, PrerequisiteError
 
@@ -93,13 +94,6 @@ def test_staging_modules_are_of_the_release_of_kubernetes() -> None:
     assert set(replaced.values()) == {f"v0.{minor_and_patch}"}
 
 
-@pytest.mark.parametrize("value", ["", "relative/cache"])
-def test_a_cache_home_that_is_not_absolute_is_void(value: str) -> None:
-    expected = Path.home() / ".cache" / "disaggpair" / "controlplane"
-    assert build.cache_root({"XDG_CACHE_HOME": value}) == expected
-    assert build.cache_root({}) == expected
-
-
 def test_the_binary_is_built_once_and_has_a_link_for_each_program(go: FakeGo) -> None:
     folder = build.install(lambda line: None)
     assert build.install(lambda line: None) == folder
@@ -111,7 +105,7 @@ def test_nothing_is_left_of_a_failed_build(go: FakeGo, monkeypatch: pytest.Monke
     monkeypatch.setenv("FAKE_GO_FAULT", "main.go:1: syntax error")
     with pytest.raises(BuildError, match=r"go build failed:(.|\n)*main\.go:1: syntax error"):
         build.install(lambda line: None)
-    left = [entry.name for entry in build.cache_root(os.environ).iterdir()]
+    left = [entry.name for entry in (cache_root(os.environ) / "controlplane").iterdir()]
     assert left == ["lock"]
 
 

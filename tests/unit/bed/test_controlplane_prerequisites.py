@@ -5,7 +5,6 @@ import pytest
 from disaggpair_bed.controlplane.prerequisites import (
     INSTEAD,
     Machine,
-    parse_available_bytes,
     parse_go_release,
     probe,
     space_fault,
@@ -89,12 +88,6 @@ def test_go_releases_are_read(text: str, release: tuple[int, int] | None) -> Non
 
 def test_a_newer_major_release_of_go_is_accepted() -> None:
     assert toolchain_fault(replace(GOOD, go_release="go2.0")) is None
-
-
-def test_available_memory_is_read_from_meminfo() -> None:
-    text = "MemTotal:       16 kB\nMemAvailable:   8 kB\n"
-    assert parse_available_bytes(text) == 8192
-    assert parse_available_bytes("MemTotal: 16 kB\n") is None
 
 
 def test_a_machine_without_go_can_be_probed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,11 +131,6 @@ def test_memory_is_asked_for_when_engines_start(machine: pytest.MonkeyPatch) -> 
         install.require_memory({})
 
 
-def test_a_relative_cache_folder_is_void() -> None:
-    assert install.cache_root({"XDG_CACHE_HOME": "cache"}) == Path.home() / ".cache" / "disaggpair"
-    assert install.cache_root({"XDG_CACHE_HOME": "/c"}) == Path("/c/disaggpair")
-
-
 def test_the_key_changes_with_each_input() -> None:
     keys = {
         install.environment_key(lock, python)

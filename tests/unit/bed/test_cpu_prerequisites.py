@@ -8,7 +8,6 @@ import pytest
 from disaggpair_bed.cpu import prerequisites
 from disaggpair_bed.cpu.prerequisites import (
     Machine,
-    available_bytes,
     has_flag,
     install_fault,
     machine_fault,
@@ -67,20 +66,6 @@ def test_a_machine_that_hides_its_memory_may_start() -> None:
 )
 def test_avx2_is_read_from_the_processors_flags(cpuinfo: str, found: bool) -> None:
     assert has_flag(cpuinfo, "avx2") is found
-
-
-@pytest.mark.parametrize(
-    ("limit", "current", "available"),
-    [("max\n", "5\n", 2048), ("1500\n", "500\n", 1000), ("9000\n", "0\n", 2048), ("", "", 2048)],
-)
-def test_a_control_group_can_only_lower_what_is_available(
-    limit: str, current: str, available: int
-) -> None:
-    assert available_bytes("MemAvailable:   2 kB\n", limit, current) == available
-
-
-def test_without_any_information_nothing_is_assumed() -> None:
-    assert available_bytes("", "", "") is None
 
 
 def test_this_machine_can_be_read(tmp_path: Any) -> None:

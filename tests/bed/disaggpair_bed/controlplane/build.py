@@ -5,16 +5,15 @@ a link to it for each program. The key covers all that decides the binary, so a 
 gets a folder of its own and two checkouts with the same one share it.
 """
 
-import fcntl
 import hashlib
 import os
 import platform
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from disaggpair_bed.cache import cache_root, held
 from disaggpair_bed.controlplane import prerequisites
 from disaggpair_bed.controlplane.errors import PrerequisiteError
 from disaggpair_bed.controlplane.progress import Say, compile_module
@@ -33,6 +32,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "controlplane"
 """The Go module, a neighbour of this distribution's import package."""
 
 _BINARY = "controlplane"
+_WAITING = "control plane: another process is building it, waiting for it"
 _INPUTS = ("go.mod", "go.sum", "main.go")
 
 
@@ -52,24 +52,16 @@ def install(say: Say) -> Path:
     inputs = {name: (SOURCE / name).read_bytes() for name in _INPUTS}
     flags = build_flags(inputs["go.mod"].decode())
     key = build_key(inputs, flags, machine.go_release, _platform())
-    folder = cache_root(os.environ) / key
+    folder = cache_root(os.environ) / "controlplane" / key
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(folder.parent / "lock", say):
+    with held(folder.parent / "lock", say, _WAITING):
         if not folder.is_dir():
             if fault := prerequisites.space_fault(machine):
                 raise PrerequisiteError(fault)
             _build(machine.go, flags, folder, say)
     return folder
-
-
-def cache_root(environment: Mapping[str, str]) -> Path:
-    """The parent of all builds; a relative XDG_CACHE_HOME is void by its specification."""
-    base = Path(environment.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():
-        base = Path.home() / ".cache"
-    return base / "disaggpair" / "controlplane"
 
 
 def build_flags(go_mod: str) -> tuple[str, ...]:
@@ -115,14 +107,3 @@ def _build(go: str, flags: Sequence[str], folder: Path, say: Say) -> None:
         made.rename(folder)
     size_mb = (folder / _BINARY).stat().st_size / 1e6
     say(f"control plane: {size_mb:.0f} MB in {folder}")
-
-
-@contextmanager
-def _lock(path: Path, say: Say) -> Iterator[None]:
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("control plane: another process is building it, waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

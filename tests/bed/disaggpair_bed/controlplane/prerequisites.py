@@ -12,6 +12,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from disaggpair_bed.machine import free_disk_bytes, free_memory_bytes, gib
+
 GO_VERSION = (1, 26)
 """Oldest Go release that compiles Kubernetes 1.36."""
 
@@ -25,8 +27,6 @@ INSTEAD = (
     "Or set KUBEBUILDER_ASSETS to a folder with your own etcd, kube-apiserver, "
     "kube-controller-manager, kube-scheduler and kubectl: then nothing is compiled."
 )
-
-_CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ def space_fault(machine: Machine) -> str | None:
     """One sentence on the memory or the disk that a compilation lacks, or None."""
     if machine.memory_bytes is not None and machine.memory_bytes < BUILD_MEMORY_BYTES:
         return (
-            f"{_gib(machine.memory_bytes)} of memory are free: compiling the control plane needs "
-            f"{_gib(BUILD_MEMORY_BYTES)}. {INSTEAD}"
+            f"{gib(machine.memory_bytes)} of memory are free: compiling the control plane needs "
+            f"{gib(BUILD_MEMORY_BYTES)}. {INSTEAD}"
         )
     if machine.disk_bytes < BUILD_DISK_BYTES:
         return (
-            f"{_gib(machine.disk_bytes)} of disk are free where go keeps its build cache: "
-            f"compiling the control plane needs {_gib(BUILD_DISK_BYTES)}. {INSTEAD}"
+            f"{gib(machine.disk_bytes)} of disk are free where go keeps its build cache: "
+            f"compiling the control plane needs {gib(BUILD_DISK_BYTES)}. {INSTEAD}"
         )
     return None
 
@@ -88,8 +88,8 @@ def probe() -> Machine:
         system=sys.platform,
         go=go,
         go_release=release,
-        memory_bytes=_free_memory_bytes(),
-        disk_bytes=_free_disk_bytes(Path(cache or Path.home())),
+        memory_bytes=free_memory_bytes(),
+        disk_bytes=free_disk_bytes(Path(cache or Path.home())),
     )
 
 
@@ -97,12 +97,6 @@ def parse_go_release(text: str) -> tuple[int, int] | None:
     """Major and minor of go1.26.8 or go1.27rc1; None for anything else (a devel build)."""
     found = re.match(r"go(\d+)\.(\d+)", text)
     return (int(found[1]), int(found[2])) if found else None
-
-
-def parse_available_bytes(meminfo: str) -> int | None:
-    """MemAvailable of /proc/meminfo."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo, re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
 
 
 def _go_environment(go: str) -> tuple[str, str]:
@@ -117,26 +111,3 @@ def _go_environment(go: str) -> tuple[str, str]:
     )
     release, _, cache = done.stdout.strip().partition("\n")
     return release, cache
-
-
-def _free_memory_bytes() -> int | None:
-    """The smaller of what the machine has left and what the control group may still take."""
-    bounds = []
-    try:
-        bounds.append(parse_available_bytes(Path("/proc/meminfo").read_text()))
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        if limit != "max":
-            bounds.append(int(limit) - int((_CGROUP / "memory.current").read_text()))
-    except OSError:
-        pass  # no control group of version 2, or none with a memory controller
-    return min((bound for bound in bounds if bound is not None), default=None)
-
-
-def _free_disk_bytes(folder: Path) -> int:
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / (1 << 30):.1f} GiB"

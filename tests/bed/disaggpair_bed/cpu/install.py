@@ -6,7 +6,6 @@ the locked requirements, the metadata stub and the interpreter; the connector is
 engines import the connector from the tree.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -14,11 +13,11 @@ import shutil
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from disaggpair_bed.cache import cache_root, held
 from disaggpair_bed.controlplane.errors import BuildError, PrerequisiteError
 from disaggpair_bed.controlplane.progress import Say
 from disaggpair_bed.cpu import prerequisites
@@ -36,6 +35,7 @@ _STUB_METADATA = f"Metadata-Version: 2.1\nName: vllm\nVersion: {VLLM_RELEASE}+cp
 
 _MARKER = "complete.json"
 _KEPT_LINES = 20
+_WAITING = "engines: another process is installing them, waiting for it"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def ensure(say: Say, environment: Mapping[str, str] = os.environ) -> Engines:
         raise PrerequisiteError(fault)
     if not is_complete(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(folder.parent / f"{key}.lock", say):
+        with held(folder.parent / f"{key}.lock", say, _WAITING):
             if not is_complete(folder):
                 if fault := prerequisites.install_fault(machine):
                     raise PrerequisiteError(fault)
@@ -84,14 +84,6 @@ def require_memory(environment: Mapping[str, str] = os.environ) -> None:
     """Raise PrerequisiteError unless the memory for a pair of engines is free."""
     if fault := prerequisites.start_fault(prerequisites.probe(cache_root(environment))):
         raise PrerequisiteError(fault)
-
-
-def cache_root(environment: Mapping[str, str]) -> Path:
-    """The parent of all that is kept; a relative XDG_CACHE_HOME is void by its specification."""
-    base = Path(environment.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():
-        base = Path.home() / ".cache"
-    return base / "disaggpair"
 
 
 def environment_key(lock: bytes, interpreter: str) -> str:
@@ -151,14 +143,3 @@ def _run(command: Sequence[str], folder: Path, say: Say) -> None:
                 say(f"engines: {line}")
     if process.returncode != 0:
         raise BuildError("\n".join([f"{' '.join(command[:3])} failed:", *last]))
-
-
-@contextmanager
-def _lock(path: Path, say: Say) -> Iterator[None]:
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("engines: another process is installing them, waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

