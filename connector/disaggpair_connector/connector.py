@@ -15,7 +15,7 @@ from disaggpair_connector.settings import Settings, parse_settings
 logger = engine.engine_logger()
 
 
-class DisaggPairConnector(engine.NixlPullConnector):  # type: ignore[misc]
+class DisaggPairConnector(engine.NixlPullConnector):  # type: ignore[misc]  # vLLM has no types here
     """vLLM's NIXL pull connector behind a check of its configuration.
 
     Raises:

@@ -14,7 +14,7 @@ from disaggpair_connector import compat
 
 compat.require_engine(vllm.__version__)
 
-# ruff: noqa: E402
+# ruff: noqa: E402 - the release is checked before its names are imported
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import NixlPullConnector
 from vllm.logger import init_logger

@@ -81,7 +81,7 @@ def _is_integer(value: object) -> bool:
 
 
 def _is_seconds(value: object) -> bool:
-    return _is_number(value) and value > 0  # type: ignore[operator]
+    return _is_number(value) and value > 0  # type: ignore[operator]  # a number
 
 
 def _is_number(value: object) -> bool:

@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         settings = settings_from(args, os.environ.get("POD_IP", ""))
     except OperatorError as error:
-        print(f"disaggpair operator: {error}", file=sys.stderr)  # noqa: T201 - before logs exist
+        print(f"disaggpair operator: {error}", file=sys.stderr)
         return 2
     set_up_logs(settings.log_level)
     _log.info(

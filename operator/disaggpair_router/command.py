@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         config = configuration(args)
     except ConfigError as error:
-        print(f"disaggpair router: {error}", file=sys.stderr)  # noqa: T201
+        print(f"disaggpair router: {error}", file=sys.stderr)
         return _USAGE
     import uvloop
 
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(config))
     except OSError as error:
-        print(f"disaggpair router: cannot listen: {error.strerror}", file=sys.stderr)  # noqa: T201
+        print(f"disaggpair router: cannot listen: {error.strerror}", file=sys.stderr)
         return 1
     return _OK
 

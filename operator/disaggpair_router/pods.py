@@ -69,7 +69,7 @@ class PodSource:
                     continue  # the version is too old: list again at once
                 logger.warning("watching pods failed: %s", failure)
                 # Many routers lose the API server at the same moment.
-                await asyncio.sleep(self._wait_s * random.uniform(0.5, 1.0))  # noqa: S311
+                await asyncio.sleep(self._wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
                 self._wait_s = min(self._wait_s * 2, _LONGEST_WAIT_S)
 
     async def follow(self) -> None:

@@ -63,7 +63,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Compose one node, or find the one an alias stands for."""
         alias = self.check_event(yaml.AliasEvent)
-        mark: yaml.Mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        mark: yaml.Mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # of PyYAML
         before, outer_lowest = self._values, self._lowest
         self._depth += 1
         self._lowest = self._depth

@@ -78,7 +78,7 @@ def _pod_spec(
     volumes: list[dict[str, Any]] = [
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": part.shared_memory}}
     ]
-    mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108
+    mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108 - a volume of the pod
     if spec.model.cache:
         volumes.append({"name": "models", **_cache_volume(spec.model.cache)})
         mounts.append({"name": "models", "mountPath": MODEL_CACHE_PATH})

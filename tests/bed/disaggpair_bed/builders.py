@@ -18,7 +18,7 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     for key, value in changes.items():
         old = result.get(key)
         both = isinstance(old, Mapping) and isinstance(value, Mapping)
-        result[key] = merged(old, value) if both else copy.deepcopy(value)  # type: ignore[arg-type]
+        result[key] = merged(old, value) if both else copy.deepcopy(value)  # type: ignore[arg-type]  # both are
     return result
 
 

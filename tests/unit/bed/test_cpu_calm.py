@@ -31,11 +31,11 @@ class AgentConfig:
         self._delay = 0
 
     @property
-    def pthrDelay(self) -> int:  # noqa: N802
+    def pthrDelay(self) -> int:  # noqa: N802 - as NIXL calls it
         return self._delay
 
     @pthrDelay.setter
-    def pthrDelay(self, value: int) -> None:  # noqa: N802
+    def pthrDelay(self, value: int) -> None:  # noqa: N802 - as NIXL calls it
         self._delay = value
 
 

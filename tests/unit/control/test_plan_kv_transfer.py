@@ -75,6 +75,6 @@ def test_the_argument_is_one_json_value() -> None:
     ("bind", "host"), [("PodIP", ["--host", "$(POD_IP)"]), ("AllInterfaces", [])]
 )
 def test_the_bind_address_follows_the_operators_setting(bind: str, host: list[str]) -> None:
-    args = engine_arguments(pair().spec, RELEASES[0, 33], "prefill", bind)  # type: ignore[arg-type]
+    args = engine_arguments(pair().spec, RELEASES[0, 33], "prefill", bind)  # type: ignore[arg-type]  # a Bind
     found = args[args.index("--host") : args.index("--host") + 2] if "--host" in args else []
     assert found == host

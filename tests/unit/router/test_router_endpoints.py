@@ -104,7 +104,7 @@ async def test_an_engine_is_ready_once_it_answers_and_unready_after_misses(
             assert found.ready is ready
         engine.healthy = True
         await probe.check()
-        assert registry.choose() == Choice(None, registry.get(engine.url))  # type: ignore[arg-type]
+        assert registry.choose() == Choice(None, registry.get(engine.url))  # type: ignore[arg-type]  # a stand-in
         assert registry.losses == []
 
 

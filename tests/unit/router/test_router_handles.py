@@ -46,7 +46,7 @@ class Bench:
             self.table,
             config=KVTransfer(handle_in_stream=True),
             endpoints=endpoints,
-            releases=self.releases,  # type: ignore[arg-type]
+            releases=self.releases,  # type: ignore[arg-type]  # a stand-in
             clock=lambda: self.now,
         )
 

@@ -39,7 +39,7 @@ def entry(key: bytes = b"a", **changes: object) -> Entry:
         deadline=50.0,
         headers={"authorization": "x"},
     )
-    return replace(whole, **changes)  # type: ignore[arg-type]
+    return replace(whole, **changes)  # type: ignore[arg-type]  # a stand-in
 
 
 def claim(one: Conversations, key: bytes = b"a", now: float = 0.0) -> Claim | Miss:

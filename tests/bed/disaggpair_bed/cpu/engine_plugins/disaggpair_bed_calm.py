@@ -69,5 +69,5 @@ def wait_for_notification(spin_condition: Any) -> None:
         if self.local_notify_socket in ready:
             self.local_notify_socket.recv(copy=False)
 
-    calm_wait.calm = True  # type: ignore[attr-defined]
+    calm_wait.calm = True  # type: ignore[attr-defined]  # a mark
     spin_condition.wait = calm_wait
