@@ -29,6 +29,10 @@ _REASONS: Final[dict[type[ClusterError], Reason]] = {
 }
 
 
+_LOOKS: Final = 3
+"""Attempts at one object that changes while it is written."""
+
+
 class _NotOurs(Exception):
     """An object of a planned name belongs to somebody else."""
 
@@ -80,12 +84,30 @@ async def _apply_one(cluster: Cluster, obj: Object, child: Object | None, owner:
             if owner_key(child) == (owner.namespace, owner.name):
                 raise Conflict(f"{ref} is of an earlier pair of this name and not yet collected")
             raise _NotOurs
-    if child is not None:
-        # The UID makes the API server answer 409 when another object took the name meanwhile.
-        obj = {**obj, "metadata": {**obj["metadata"], "uid": child["metadata"]["uid"]}}
-    result = await cluster.apply(obj)
-    before = child["metadata"]["resourceVersion"] if child is not None else None
-    return bool(result["metadata"]["resourceVersion"] != before)
+    if child is None:
+        await cluster.apply(obj)
+        return True
+    return await _apply_over(cluster, obj, child, owner)
+
+
+async def _apply_over(cluster: Cluster, obj: Object, child: Object, owner: Owner) -> bool:
+    """Apply over exactly the child that was looked at, and say whether that changed anything.
+
+    The version makes the API server answer 409 when the child changed meanwhile. A change of its
+    status is no matter. One of its owner is: the garbage collector may have orphaned it, for a
+    pair deleted with `--cascade=orphan`, and an apply would give it back to the pair that goes.
+    """
+    for _ in range(_LOOKS):
+        seen = {key: child["metadata"][key] for key in ("uid", "resourceVersion")}
+        try:
+            result = await cluster.apply({**obj, "metadata": {**obj["metadata"], **seen}})
+            return bool(result["metadata"]["resourceVersion"] != seen["resourceVersion"])
+        except Conflict:
+            latest = await cluster.get(ref_of(obj))
+            if latest is None or not is_controlled_by(latest, owner.uid):
+                raise
+            child = latest
+    raise Conflict(f"{ref_of(obj)} changes faster than it can be written")
 
 
 def _failure(ref: Ref, error: ClusterError | _NotOurs) -> Failure:

@@ -11,14 +11,14 @@ from typing import Any, Final
 from disaggpair_operator.api.parse import parse
 from disaggpair_operator.api.v1alpha1 import DisaggPair
 from disaggpair_operator.apply import apply
-from disaggpair_operator.cluster import Cluster
+from disaggpair_operator.cluster import Cluster, Forbidden
 from disaggpair_operator.errors import Incomplete
 from disaggpair_operator.keys import Key
 from disaggpair_operator.model import Applied, Facts, Failure, Object, Observed, Owner, Plan
 from disaggpair_operator.observe import observe
 from disaggpair_operator.ownership import owner_of
 from disaggpair_operator.plan import UnsupportedEngine, desired
-from disaggpair_operator.status import next_status
+from disaggpair_operator.status import next_status, unseen_status
 
 WAITING_S: Final = 15.0
 """While a pod waits for a node: nodes are not watched."""
@@ -50,10 +50,20 @@ class Reconciler:
         owner = owner_of(raw)
         if owner.deleting:
             return None
-        observed = await observe(self._cluster, owner)
+        previous: Mapping[str, Any] = raw.get("status", {})
+        try:
+            observed = await observe(self._cluster, owner)
+        except Forbidden as error:
+            status = unseen_status(
+                observed_generation=owner.generation,
+                text=str(error),
+                previous=previous,
+                now=self._now(),
+            )
+            await self._publish(key, Applied(), previous, status)
+            raise
         pair, plan, faults = self._plan(raw, owner)
         applied = await apply(self._cluster, plan, observed) if plan else Applied()
-        previous: Mapping[str, Any] = raw.get("status", {})
         status = next_status(
             pair=pair,
             faults=faults,
@@ -63,10 +73,15 @@ class Reconciler:
             previous=previous,
             now=self._now(),
         )
+        await self._publish(key, applied, previous, status)
+        return _again_s(observed, applied.failures)
+
+    async def _publish(
+        self, key: Key, applied: Applied, previous: Mapping[str, Any], status: Mapping[str, Any]
+    ) -> None:
         _report(key, applied, previous, status)
         if status != previous:
             await self._cluster.patch_status(key.ref, status)
-        return _again_s(observed, applied.failures)
 
     def _plan(
         self, raw: Object, owner: Owner

@@ -9,12 +9,12 @@ from aiohttp import web
 from disaggpair_router.client import Cut
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.errors import (
-    BadRequest,
     BodyTooLarge,
     ClientLeft,
     NoEndpoint,
     RouterError,
     UnknownRoute,
+    UnsupportedEncoding,
     error_answer,
     error_body,
 )
@@ -235,6 +235,9 @@ def _answering(handler: Handler) -> Handler:
 
 
 async def _body(http: web.Request) -> bytes:
+    encoding = http.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise UnsupportedEncoding("Content-Encoding must be identity: send the body as it is.")
     limit = http.client_max_size
     too_large = BodyTooLarge(f"The body must have at most {limit} bytes.")
     if (http.content_length or 0) > limit:
@@ -243,8 +246,6 @@ async def _body(http: web.Request) -> bytes:
         return await http.read()
     except web.HTTPRequestEntityTooLarge:
         raise too_large from None
-    except web.RequestPayloadError:
-        raise BadRequest("The body does not have the encoding that its headers say.") from None
 
 
 def _going_away() -> NoEndpoint:

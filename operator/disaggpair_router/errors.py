@@ -5,6 +5,7 @@ RouterError
     BadRequest        400
       Unsendable      400: it cannot be written as JSON again, so no engine saw anything of it
     BodyTooLarge      413
+    UnsupportedEncoding 415
     UnknownRoute      404
     EngineRefused     4xx: an engine's own status and message, without its addresses
   NoEndpoint          503: no engine is ready, or this router is going away
@@ -68,6 +69,12 @@ class BodyTooLarge(ClientError):
     """The body is over the configured bound."""
 
     status, code = 413, "body_too_large"
+
+
+class UnsupportedEncoding(ClientError):
+    """The body is compressed."""
+
+    status, code = 415, "unsupported_content_encoding"
 
 
 class UnknownRoute(ClientError):

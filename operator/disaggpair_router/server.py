@@ -58,6 +58,8 @@ async def running_router(
             # A client that leaves cancels the handler, which tells the turn: nothing is written
             # before the first byte, so no failing write would show it.
             handler_cancellation=True,
+            # A compressed body would be unpacked in steps of the whole limit, before it is bounded.
+            auto_decompress=False,
             access_log=None,
             shutdown_timeout=_CUT_S,
         )

@@ -52,7 +52,9 @@ async def requests_made() -> set[Right]:
         found = cluster.take(child)
         assert found is not None
         # One more of each kind, which the plan lacks: it is pruned.
-        cluster.put(merged(found, {"metadata": {"name": "dropped", "uid": ""}}))
+        cluster.put(
+            merged(found, {"metadata": {"name": "dropped", "uid": "", "resourceVersion": ""}})
+        )
     plan = desired(pair(), owner(), FACTS)
     cluster.put(merged(engine_pod(plan, "prefill"), {"spec": {"nodeName": ""}}))
     await reconciler.reconcile(key)

@@ -66,6 +66,23 @@ def next_status(
     }
 
 
+def unseen_status(
+    *, observed_generation: int, text: str, previous: Mapping[str, Any], now: str
+) -> dict[str, Any]:
+    """The status when the operator may not read what belongs to the pair.
+
+    What was known is kept as it was said; only the summary says that nothing is known now.
+    """
+    before = previous.get("conditions", [])
+    said = [unknown("Ready", "Forbidden", text), holds("Stalled", "Forbidden", text)]
+    kept = [c for c in before if c["type"] not in ("Ready", "Stalled", "Reconciling")]
+    return {
+        **previous,
+        "observedGeneration": observed_generation,
+        "conditions": [*stamped(said, before, observed_generation, now), *kept],
+    }
+
+
 def _refused(faults: Sequence[str]) -> list[Condition]:
     text = "; ".join(faults)
     return [

@@ -88,6 +88,47 @@ async def test_a_field_the_plan_no_longer_has_is_removed() -> None:
     assert left["data"] == {"kept": "2"}
 
 
+async def test_a_child_that_changed_since_it_was_read_is_written_all_the_same() -> None:
+    cluster = FakeCluster()
+    await apply(cluster, plan(config_map("a", x="1")), Observed(OWNER))
+    observed = await observe(cluster, OWNER)
+    changed = cluster.take(ref("a"))
+    assert changed is not None
+    cluster.put({**changed, "status": {"seen": True}})
+    applied = await apply(cluster, plan(config_map("a", x="2")), observed)
+    assert applied.changed == (ref("a"),)
+    left = cluster.take(ref("a"))
+    assert left is not None
+    assert (left["data"], left["status"]) == ({"x": "2"}, {"seen": True})
+
+
+async def test_a_child_that_was_orphaned_since_it_was_read_is_not_taken_back() -> None:
+    cluster = FakeCluster()
+    await apply(cluster, plan(config_map("a", x="1")), Observed(OWNER))
+    observed = await observe(cluster, OWNER)
+    orphan = cluster.take(ref("a"))
+    assert orphan is not None
+    orphan["metadata"]["ownerReferences"] = []
+    cluster.put(orphan)
+    applied = await apply(cluster, plan(config_map("a", x="2")), observed)
+    assert [failure.reason for failure in applied.failures] == ["Conflict"]
+    left = cluster.take(ref("a"))
+    assert left is not None
+    assert left["metadata"]["ownerReferences"] == []
+    assert left["data"] == {"x": "1"}
+
+
+async def test_a_child_that_never_holds_still_is_given_up_for_now() -> None:
+    cluster = FakeCluster()
+    await apply(cluster, plan(config_map("a", x="1")), Observed(OWNER))
+    observed = await observe(cluster, OWNER)
+    cluster.fail("patch", "ConfigMap", Conflict("somebody was faster"), times=3)
+    applied = await apply(cluster, plan(config_map("a", x="2")), observed)
+    (failure,) = applied.failures
+    assert failure.reason == "Conflict"
+    assert "changes faster than it can be written" in failure.message
+
+
 @pytest.mark.parametrize("pair", ["", "another"])
 async def test_a_same_named_object_that_is_not_ours_is_refused_and_named(pair: str) -> None:
     cluster = FakeCluster()

@@ -209,6 +209,23 @@ async def test_a_failed_read_stops_before_anything_is_written() -> None:
     assert bench.cluster.writes() == []
 
 
+async def test_a_right_to_read_that_is_missing_is_said_and_what_was_known_is_kept() -> None:
+    bench = Bench(raw_pair())
+    await bench.reconcile()
+    before = bench.pair()["status"]
+    bench.cluster.fail("list", "Pod", Forbidden("could not list Pod: no right"))
+    with pytest.raises(Forbidden):
+        await bench.reconcile()
+    status = bench.pair()["status"]
+    assert bench.condition("Ready")["status"] == "Unknown"
+    assert bench.condition("Stalled")["reason"] == "Forbidden"
+    assert "could not list Pod" in bench.condition("Stalled")["message"]
+    assert status["roles"] == before["roles"]
+    assert "Reconciling" not in [entry["type"] for entry in status["conditions"]]
+    await bench.reconcile()
+    assert "Stalled" not in [c["type"] for c in bench.pair()["status"]["conditions"]]
+
+
 async def test_a_failed_status_write_is_left_to_the_back_off() -> None:
     bench = Bench(raw_pair())
     bench.cluster.fail("patch", "DisaggPair", Conflict("somebody was faster"))

@@ -151,6 +151,9 @@ class FakeCluster:
         }
         found = self._objects.get(ref)
         uid = obj["metadata"].get("uid")
+        version = obj["metadata"].get("resourceVersion")
+        if version and found is not None and found["metadata"]["resourceVersion"] != version:
+            raise Conflict(f"{ref} has another version")
         if uid and (found is None or found["metadata"]["uid"] != uid):
             raise Conflict(f"{ref} has another UID")
         if found is None:

@@ -69,8 +69,10 @@ class ChatTemplate:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise TemplateError("a message needs a role")
         body = array("Q")
-        thinking = message.get("reasoning") or message.get("reasoning_content")
-        if isinstance(thinking, str) and not self.strip_reasoning:
+        thinking = message.get("reasoning")
+        if thinking is None:  # as vLLM 0.32 reads the two names
+            thinking = message.get("reasoning_content")
+        if thinking and isinstance(thinking, str) and not self.strip_reasoning:
             body.append(vocabulary.THINK_START)
             body.extend(vocabulary.encode(thinking))
             body.append(vocabulary.THINK_END)
