@@ -133,6 +133,14 @@ class Dialogue:
         return type(self)(self.routed, dict(self.fields), list(self.messages))
 
 
+async def waiting_dialogue(routed: Routed) -> Dialogue:
+    """A conversation with an id after its first turn, whose handle waits for the next."""
+    dialogue = Dialogue(routed, {"conversation_id": "c-1"})
+    assert (await dialogue.say("one")).status == 200
+    assert routed.handles == 1
+    return dialogue
+
+
 def as_message(item: Any) -> Any:
     """A string as a message of the user, anything else as it is."""
     return {"role": "user", "content": item} if isinstance(item, str) else item

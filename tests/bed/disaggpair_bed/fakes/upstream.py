@@ -227,3 +227,14 @@ async def hangs(_: Recorded) -> web.StreamResponse:
     """A script that never answers."""
     await asyncio.Event().wait()
     raise AssertionError
+
+
+def failing(status: int, message: str = "boom at http://10.0.0.4:8000/x", **headers: str) -> Script:
+    """An engine's error, whose message names an address that no client may see."""
+    body = {"error": {"message": message, "type": "T", "param": None, "code": status}}
+    return answers(body, status=status, headers=headers)
+
+
+def engine_ids(engine: ScriptedEngine) -> list[Any]:
+    """Engine ids in the parameters of its requests: None for a first turn, `absent` without any."""
+    return [(one.params or {}).get("remote_engine_id", "absent") for one in engine.requests]
