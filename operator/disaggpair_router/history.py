@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, Protocol
 import orjson
 
 from disaggpair_router.answer import Answer
+from disaggpair_router.kv import GRAMMAR
 
 Difference = Literal["shorter", "edited", "reasoning"]
 
@@ -55,14 +56,7 @@ NOT_IN_SCOPE: Final = frozenset(
         "return_token_ids",
         "return_tokens_as_token_ids",
         "include_reasoning",
-        "structured_outputs",
-        "structural_tag",
-        "guided_json",
-        "guided_regex",
-        "guided_choice",
-        "guided_grammar",
-        "guided_decoding_backend",
-        "guided_whitespace_pattern",
+        *GRAMMAR,
         "priority",
         "user",
         "metadata",

@@ -40,6 +40,18 @@ PREFILL_SETS: Final[Mapping[Api, Mapping[str, Any]]] = {
 }
 """What the P leg overrides. In chat `max_completion_tokens` wins over `max_tokens`."""
 
+GRAMMAR: Final = (
+    "structured_outputs",
+    "structural_tag",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "guided_decoding_backend",
+    "guided_whitespace_pattern",
+)
+"""Fields that constrain how the answer is sampled and reach neither prompt nor template."""
+
 PREFILL_DROPS: Final = frozenset(
     {
         "stream_options",  # 400 without a stream
@@ -56,14 +68,7 @@ PREFILL_DROPS: Final = frozenset(
         "request_id",  # would come before ours where a release ignores the header
         # A grammar costs compile time and may end the one token at once. response_format stays:
         # since 0.33 it reaches the chat template.
-        "structured_outputs",
-        "structural_tag",
-        "guided_json",
-        "guided_regex",
-        "guided_choice",
-        "guided_grammar",
-        "guided_decoding_backend",
-        "guided_whitespace_pattern",
+        *GRAMMAR,
     }
 )
 """Fields that concern the answer only. What feeds the prompt or its block hashes stays."""

@@ -1,6 +1,6 @@
 """Cutting a byte stream into server-sent events, for any way the bytes arrive. Pure.
 
-`stream` relays events; this module only finds where one ends and what its data is. Bytes are
+`relay` passes events on; this module only finds where one ends and what its data is. Bytes are
 never changed: the concatenation of all events and of `rest` is the input.
 """
 

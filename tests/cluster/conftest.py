@@ -1,7 +1,7 @@
 """One cluster for all tests of this folder, and a namespace for each test."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -9,6 +9,8 @@ import pytest
 
 from disaggpair_bed.cluster import DEFAULT_NODES, Cluster
 from disaggpair_bed.controlplane.images import Images, bed_images
+from disaggpair_bed.node.api import Api
+from disaggpair_bed.node_bench import Watcher
 
 TEST_TIMEOUT_S = 300
 
@@ -70,3 +72,11 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     cluster.kubectl(
         "delete", "pods", "--all", f"--namespace={name}", "--timeout=90s", timeout_s=100
     )
+
+
+@pytest.fixture
+async def objects(cluster: Cluster, namespace: str) -> AsyncIterator[Watcher]:
+    """Reads, writes and waits in the test's namespace, by watching."""
+    api = Api.from_kubeconfig(cluster.kubeconfig)
+    yield Watcher(api, namespace)
+    await api.aclose()

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,6 @@ def bench(cluster: Cluster, tmp_path: Path) -> Iterator[NodeBench]:
         yield bench
     finally:
         bench.close()
-
-
-@pytest.fixture
-async def objects(cluster: Cluster, namespace: str) -> AsyncIterator[Watcher]:
-    api = Api.from_kubeconfig(cluster.kubeconfig)
-    yield Watcher(api, namespace)
-    await api.aclose()
 
 
 async def node_when(api: Api, name: str, is_so: Any) -> dict[str, Any]:

@@ -1,14 +1,13 @@
 """What a process node does with pods, seen through a real API server."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
 from disaggpair_bed.cluster import Cluster
-from disaggpair_bed.node.api import Api
 from disaggpair_bed.node.view import HostView
 from disaggpair_bed.node_bench import (
     TOOL,
@@ -42,13 +41,6 @@ def bench(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield bench
     finally:
         bench.close()
-
-
-@pytest.fixture
-async def objects(cluster: Cluster, namespace: str) -> AsyncIterator[Watcher]:
-    api = Api.from_kubeconfig(cluster.kubeconfig)
-    yield Watcher(api, namespace)
-    await api.aclose()
 
 
 def shell(script: str, **fields: Any) -> dict[str, Any]:
