@@ -52,6 +52,7 @@ class Endpoints:
 
     def remove(self, name: str) -> None:
         """Forget an endpoint; nothing happens when it is not known."""
+        self._suspects.pop(name, None)
         if self._known.pop(name, None) is not None:
             self._lost(name, None)
 

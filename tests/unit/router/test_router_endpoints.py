@@ -55,6 +55,14 @@ def test_a_suspect_is_left_alone_for_its_time(registry: Registry) -> None:
     assert registry.choose() == Choice(P, D)
 
 
+def test_a_suspicion_ends_with_the_endpoint(registry: Registry) -> None:
+    registry.replace_all([P, D])
+    registry.suspect(P, 60.0)
+    registry.remove(P.name)
+    registry.put(P)
+    assert registry.choose() == Choice(P, D)
+
+
 def test_another_incarnation_is_a_loss(registry: Registry) -> None:
     registry.replace_all([P, D])
     registry.put(replace(D, ready=False))
