@@ -30,8 +30,19 @@ EXTRA_RECOMPUTE_THRESHOLD: Final = "kv_recompute_threshold"
 EXTRA_DECODE_TTL: Final = "decoder_kv_blocks_ttl"
 EXTRA_PREFILL_LEASE: Final = "kv_lease_duration"
 
+# Keys of `kv_connector_extra_config` that `DisaggPairConnector` reads and vLLM ignores.
+EXTRA_LEASE_PORT: Final = "lease_port"
+EXTRA_LEASE_CLAIM: Final = "lease_claim_s"
+EXTRA_LEASE_READ: Final = "lease_read_s"
+
 KV_TRANSFER_PARAMS: Final = "kv_transfer_params"
 """Key of a request or response body that holds a handle."""
+
+PAIR_PARAMS: Final = "disaggpair"
+"""Key inside the parameters of `KV_TRANSFER_PARAMS` that holds the object of our connector."""
+
+LEASE_KEY_ENV: Final = "DISAGGPAIR_LEASE_KEY"
+"""Bearer key with which a router lists, watches and claims the leases of a D."""
 
 SIDE_CHANNEL_HOST_ENV: Final = "VLLM_NIXL_SIDE_CHANNEL_HOST"
 SIDE_CHANNEL_PORT_ENV: Final = "VLLM_NIXL_SIDE_CHANNEL_PORT"
