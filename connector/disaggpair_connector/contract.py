@@ -35,6 +35,9 @@ EXTRA_LEASE_PORT: Final = "lease_port"
 EXTRA_LEASE_CLAIM: Final = "lease_claim_s"
 EXTRA_LEASE_READ: Final = "lease_read_s"
 
+LEASE_PORT_OFFSET: Final = 100
+"""The lease port is the side channel's plus this where the configuration names none."""
+
 KV_TRANSFER_PARAMS: Final = "kv_transfer_params"
 """Key of a request or response body that holds a handle."""
 

@@ -6,7 +6,7 @@ import pytest
 
 from disaggpair_connector import contract
 from disaggpair_connector.errors import ConfigError
-from disaggpair_connector.settings import Settings, parse_settings
+from disaggpair_connector.settings import Settings, engine_fault, parse_settings
 
 
 def test_an_empty_configuration_means_vllms_defaults() -> None:
@@ -16,6 +16,9 @@ def test_an_empty_configuration_means_vllms_defaults() -> None:
         recompute_threshold_tokens=64,
         decode_ttl_s=480,
         prefill_lease_s=30,
+        lease_port=None,
+        lease_claim_s=30,
+        lease_read_s=30,
     )
 
 
@@ -26,8 +29,18 @@ def test_every_value_that_the_operator_writes_is_taken() -> None:
         contract.EXTRA_RECOMPUTE_THRESHOLD: 128,
         contract.EXTRA_DECODE_TTL: 900,
         contract.EXTRA_PREFILL_LEASE: 20,
+        contract.EXTRA_LEASE_PORT: 5700,
+        contract.EXTRA_LEASE_CLAIM: 12.5,
+        contract.EXTRA_LEASE_READ: 60,
     }
-    assert parse_settings(extra) == Settings(("LIBFABRIC",), True, 128, 900, 20)
+    assert parse_settings(extra) == Settings(("LIBFABRIC",), True, 128, 900, 20, 5700, 12.5, 60)
+
+
+@pytest.mark.parametrize(("extra", "port"), [({}, 5700), ({contract.EXTRA_LEASE_PORT: 9000}, 9000)])
+def test_leases_are_served_beside_the_side_channel_unless_a_port_is_named(
+    extra: dict[str, Any], port: int
+) -> None:
+    assert parse_settings(extra).lease_port_from(5600) == port
 
 
 def test_every_other_key_that_vllm_reads_is_taken() -> None:
@@ -43,6 +56,7 @@ def test_every_other_key_that_vllm_reads_is_taken() -> None:
         ("decoder_kv_block_ttl", contract.EXTRA_DECODE_TTL),
         ("lease_duration", contract.EXTRA_PREFILL_LEASE),
         ("backend", contract.EXTRA_BACKENDS),
+        ("lease_ports", contract.EXTRA_LEASE_PORT),
     ],
 )
 def test_a_misspelt_key_is_refused_with_the_nearest_known_one(key: str, near: str) -> None:
@@ -80,6 +94,12 @@ def test_a_setting_of_push_mode_is_refused_as_such() -> None:
         ("engine_ttl", "never", "a number of seconds, 0 or less for no limit"),
         ("enforce_handshake_compat", "true", "true or false"),
         ("num_threads", 1.5, "a whole number of threads"),
+        (contract.EXTRA_LEASE_PORT, 0, "a port, 1 to 65535"),
+        (contract.EXTRA_LEASE_PORT, 65_536, "a port, 1 to 65535"),
+        (contract.EXTRA_LEASE_PORT, "5700", "a port, 1 to 65535"),
+        (contract.EXTRA_LEASE_PORT, None, "a port, 1 to 65535"),
+        (contract.EXTRA_LEASE_CLAIM, 0, "a number of seconds above 0"),
+        (contract.EXTRA_LEASE_READ, "30", "a number of seconds above 0"),
     ],
 )
 def test_a_value_that_would_be_misread_is_refused_by_key_value_and_what_is_allowed(
@@ -98,3 +118,46 @@ def test_a_threshold_that_switches_the_flag_off_is_refused(threshold: int) -> No
     with pytest.raises(ConfigError, match=f"is {threshold} while bidirectional_kv_xfer is true"):
         parse_settings({**extra, contract.EXTRA_BIDIRECTIONAL: True})
     assert parse_settings(extra).recompute_threshold_tokens == threshold
+
+
+ENGINE: dict[str, Any] = {
+    "kv_role": contract.PREFILL_ROLE,
+    "kv_buffer_device": "cuda",
+    "device_type": "cuda",
+    "prefill_context_parallel_size": 1,
+}
+
+
+@pytest.mark.parametrize("role", [contract.PREFILL_ROLE, contract.DECODE_ROLE])
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_an_engine_of_either_role_is_accepted_on_its_own_device(role: str, device: str) -> None:
+    settings = parse_settings({contract.EXTRA_BIDIRECTIONAL: True})
+    engine = {**ENGINE, "kv_role": role, "kv_buffer_device": device, "device_type": device}
+    assert engine_fault(settings, **engine) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"kv_role": "kv_both"}, "kv_role is 'kv_both' while bidirectional_kv_xfer is true"),
+        ({"kv_role": "kv_both"}, "use kv_producer or kv_consumer"),
+        ({"prefill_context_parallel_size": 2}, "--prefill-context-parallel-size is 2 while"),
+    ],
+)
+def test_what_works_in_one_direction_only_is_refused_when_bidirectional(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    engine = {**ENGINE, **changes}
+    fault = engine_fault(parse_settings({contract.EXTRA_BIDIRECTIONAL: True}), **engine)
+    assert fault is not None
+    assert sentence in fault
+    assert engine_fault(parse_settings({}), **engine) is None
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_host_buffer_on_an_accelerator_is_refused(bidirectional: bool) -> None:
+    settings = parse_settings({contract.EXTRA_BIDIRECTIONAL: bidirectional})
+    fault = engine_fault(settings, **{**ENGINE, "kv_buffer_device": "cpu"})
+    assert fault is not None
+    assert fault.startswith("kv_buffer_device is 'cpu' on cuda")
+    assert fault.endswith("use 'cuda'.")
