@@ -5,11 +5,17 @@ from typing import Any
 from disaggpair_connector import contract
 from disaggpair_operator.api.v1alpha1 import EnvVar, Role, Spec
 from disaggpair_operator.model import Bind
-from disaggpair_operator.plan.kv_transfer import RoleName, as_argument, kv_transfer_config
+from disaggpair_operator.plan.kv_transfer import (
+    LEASE_PORT,
+    SIDE_CHANNEL_PORT,
+    RoleName,
+    as_argument,
+    kv_transfer_config,
+    verifies_reads,
+)
 from disaggpair_operator.plan.releases import Release
 
 HTTP_PORT = 8000
-SIDE_CHANNEL_PORT = 5600
 MODEL_CACHE_PATH = "/var/cache/huggingface"
 
 
@@ -48,6 +54,14 @@ def engine_arguments(spec: Spec, release: Release, role: RoleName, bind: Bind) -
         as_argument(kv_transfer_config(spec, release, role)),
         *part.args,
     ]
+
+
+def engine_ports(spec: Spec, role: RoleName) -> dict[str, int]:
+    """Ports that an engine listens on, by name; NIXL's transports add some of their own."""
+    ports = {"http": HTTP_PORT, "side-channel": SIDE_CHANNEL_PORT}
+    if role == "decode" and verifies_reads(spec):
+        ports["leases"] = LEASE_PORT
+    return ports
 
 
 def engine_environment(spec: Spec, role: RoleName) -> list[dict[str, Any]]:

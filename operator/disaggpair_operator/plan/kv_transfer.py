@@ -1,11 +1,12 @@
 """The KV-transfer configuration of both roles, from the same values.
 
-Nothing of it can differ between the roles but `kv_role`: vLLM compares neither the flag, nor the
-threshold, nor the TTLs, and a pair in which they differ hangs or misses without a message.
+Only `kv_role`, and with our connector what happens after a failed read, differs between the roles:
+vLLM compares neither the flag, nor the threshold, nor the TTLs, and a pair in which they differ
+hangs or misses without a message.
 """
 
 import json
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from disaggpair_connector import contract
 from disaggpair_operator.api.v1alpha1 import Spec
@@ -13,7 +14,16 @@ from disaggpair_operator.plan.releases import Release
 
 RoleName = Literal["prefill", "decode"]
 
-_BACKENDS = {"EFA": ["LIBFABRIC"], "TCP": ["UCX"]}
+SIDE_CHANNEL_PORT: Final = 5600
+LEASE_PORT: Final = SIDE_CHANNEL_PORT + contract.LEASE_PORT_OFFSET
+"""Where D answers for its leases. Rendered, because the container's ports name it too."""
+
+_BACKENDS: Final = {"EFA": ["LIBFABRIC"], "TCP": ["UCX"]}
+
+
+def verifies_reads(spec: Spec) -> bool:
+    """Whether P compares tokens with D before it reads D's blocks, which D then keeps as leases."""
+    return spec.engine.connector == "DisaggPair" and spec.kv_transfer.bidirectional
 
 
 def kv_transfer_config(spec: Spec, release: Release, role: RoleName) -> dict[str, Any]:
@@ -27,10 +37,19 @@ def kv_transfer_config(spec: Spec, release: Release, role: RoleName) -> dict[str
         config["kv_connector"] = contract.CONNECTOR_CLASS
         config["kv_connector_module_path"] = contract.CONNECTOR_MODULE
     config["kv_role"] = _kv_role(release, role)
-    # `recompute` leaves a P with a cold cache waiting for ever after a declined read (vLLM 0.32).
-    config["kv_load_failure_policy"] = "fail"
+    config["kv_load_failure_policy"] = _failure_policy(spec, role)
     config["kv_connector_extra_config"] = _extra_config(spec, release)
     return config
+
+
+def _failure_policy(spec: Spec, role: RoleName) -> str:
+    """What an engine does after a failed read.
+
+    With vLLM's own connector `recompute` leaves a P with a cold cache waiting for ever (0.32). Ours
+    lets P compute; D fails, since its turn then begins anew at P, which is made for prompts.
+    """
+    ours = spec.engine.connector == "DisaggPair"
+    return "recompute" if ours and role == "prefill" else "fail"
 
 
 def _kv_role(release: Release, role: RoleName) -> str:
@@ -49,6 +68,8 @@ def _extra_config(spec: Spec, release: Release) -> dict[str, Any]:
     if release.lease_keys:
         extra[contract.EXTRA_DECODE_TTL] = kv.decode_ttl_seconds
         extra[contract.EXTRA_PREFILL_LEASE] = kv.prefill_lease_seconds
+    if verifies_reads(spec):
+        extra[contract.EXTRA_LEASE_PORT] = LEASE_PORT
     return extra
 
 

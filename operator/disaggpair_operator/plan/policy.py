@@ -11,8 +11,8 @@ from disaggpair_operator.plan.metadata import child, selector
 def engine_policy(owner: Owner) -> dict[str, Any]:
     """Only the pair's own pods reach its engines.
 
-    All ports, because NIXL's transports choose their own; vLLM's API has no authentication, and
-    anyone who reaches it can free or read KV blocks.
+    All ports, the leases' among them, because NIXL's transports choose their own; vLLM's API has no
+    authentication, and anyone who reaches it can free or read KV blocks.
     """
     pair = {names.PAIR_LABEL: names.label_value(owner.name)}
     return {

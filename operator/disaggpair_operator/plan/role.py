@@ -9,9 +9,9 @@ from disaggpair_operator.model import Facts, Owner
 from disaggpair_operator.plan.engine_args import (
     HTTP_PORT,
     MODEL_CACHE_PATH,
-    SIDE_CHANNEL_PORT,
     engine_arguments,
     engine_environment,
+    engine_ports,
     role_spec,
 )
 from disaggpair_operator.plan.kv_transfer import RoleName
@@ -90,8 +90,8 @@ def _pod_spec(
         "args": engine_arguments(spec, release, role, facts.bind),
         "env": engine_environment(spec, role),
         "ports": [
-            {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
-            {"name": "side-channel", "containerPort": SIDE_CHANNEL_PORT, "protocol": "TCP"},
+            {"name": name, "containerPort": port, "protocol": "TCP"}
+            for name, port in engine_ports(spec, role).items()
         ],
         "resources": resources(spec.fabric, part),
         "securityContext": _security_context(spec),

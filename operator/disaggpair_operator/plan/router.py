@@ -7,6 +7,7 @@ from disaggpair_operator import names
 from disaggpair_operator.api.v1alpha1 import Resources, Spec
 from disaggpair_operator.model import Facts, Owner
 from disaggpair_operator.plan.engine_args import HTTP_PORT
+from disaggpair_operator.plan.kv_transfer import verifies_reads
 from disaggpair_operator.plan.metadata import child, labels, selector
 from disaggpair_operator.plan.releases import Release
 from disaggpair_router.config import KVTransfer, PodEndpoints, RouterConfig, Timeouts
@@ -31,6 +32,7 @@ def router_config(owner: Owner, spec: Spec, release: Release) -> RouterConfig:
             handle_in_stream=release.handle_in_stream,
             handle_ttl_s=spec.router.handle_ttl_seconds,
             decode_ttl_s=spec.kv_transfer.decode_ttl_seconds,
+            verified_reads=verifies_reads(spec),
         ),
         fallback=spec.router.fallback,
         timeouts=Timeouts(drain_s=max(1, spec.rollout.drain_seconds)),

@@ -1,15 +1,23 @@
 """One KV-transfer configuration for both roles, by release."""
 
 import json
+from typing import Any
 
 import pytest
 
 from disaggpair_bed.builders import pair
+from disaggpair_connector import settings
+from disaggpair_operator.model import Facts, Owner
 from disaggpair_operator.plan.engine_args import engine_arguments
-from disaggpair_operator.plan.kv_transfer import kv_transfer_config
+from disaggpair_operator.plan.kv_transfer import RoleName, kv_transfer_config
 from disaggpair_operator.plan.releases import RELEASES, choose_release
+from disaggpair_operator.plan.role import role_deployment
+from disaggpair_operator.plan.router import router_config
 
 NIXL = {"engine": {"connector": "Nixl", "allowUntestedVersion": True}}
+ONE_WAY = {"kvTransfer": {"bidirectional": False}}
+OWNER = Owner(name="pair", namespace="default", uid="", generation=1)
+ROLES: tuple[RoleName, ...] = ("prefill", "decode")
 
 
 @pytest.mark.parametrize("minor", sorted(RELEASES))
@@ -17,6 +25,14 @@ def test_the_roles_differ_in_nothing_but_their_role(minor: tuple[int, int]) -> N
     spec = pair(NIXL | {"kvTransfer": {"decodeTTLSeconds": 777}}).spec
     prefill = kv_transfer_config(spec, RELEASES[minor], "prefill")
     decode = kv_transfer_config(spec, RELEASES[minor], "decode")
+    prefill.pop("kv_role"), decode.pop("kv_role")
+    assert prefill == decode
+
+
+def test_with_our_connector_p_recomputes_what_it_cannot_read_and_d_fails() -> None:
+    prefill, decode = (kv_transfer_config(pair().spec, RELEASES[0, 33], role) for role in ROLES)
+    assert prefill.pop("kv_load_failure_policy") == "recompute"
+    assert decode.pop("kv_load_failure_policy") == "fail"
     prefill.pop("kv_role"), decode.pop("kv_role")
     assert prefill == decode
 
@@ -55,13 +71,58 @@ def test_nothing_of_the_articles_printed_configuration_is_rendered(connector: st
         config = kv_transfer_config(spec, choose_release(spec).release, role)
         gone = {"kv_rank", "kv_parallel_size", "engine_id", "kv_ip", "kv_buffer_size"}
         assert not gone & config.keys()
-        assert config["kv_load_failure_policy"] == "fail"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_failed_read_ends_the_request_with_vllms_own_connector(role: RoleName) -> None:
+    config = kv_transfer_config(pair(NIXL).spec, RELEASES[0, 33], role)
+    assert config["kv_load_failure_policy"] == "fail"
 
 
 def test_our_connector_is_loaded_by_its_module_path() -> None:
     config = kv_transfer_config(pair().spec, RELEASES[0, 33], "prefill")
     assert config["kv_connector"] == "DisaggPairConnector"
     assert config["kv_connector_module_path"] == "disaggpair_connector.connector"
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("changes", [{}, ONE_WAY, {"fabric": {"type": "TCP"}}])
+def test_our_connector_takes_what_is_rendered_for_it(
+    role: RoleName, changes: dict[str, Any]
+) -> None:
+    config = kv_transfer_config(pair(changes).spec, RELEASES[0, 33], role)
+    taken = settings.parse_settings(config["kv_connector_extra_config"])
+    fault = settings.engine_fault(
+        taken,
+        kv_role=config["kv_role"],
+        kv_buffer_device="cuda",
+        device_type="cuda",
+        prefill_context_parallel_size=1,
+    )
+    assert fault is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "port"), [({}, 5700), (ONE_WAY, None), (NIXL, None), (NIXL | ONE_WAY, None)]
+)
+def test_d_alone_has_a_lease_port_and_only_where_reads_are_verified(
+    changes: dict[str, Any], port: int | None
+) -> None:
+    spec = pair(changes).spec
+    release, facts = RELEASES[0, 33], Facts(router_image="example/disaggpair")
+    for role in ROLES:
+        pod = role_deployment(OWNER, spec, release, "r", facts, role)["spec"]["template"]["spec"]
+        ports = {entry["name"]: entry["containerPort"] for entry in pod["containers"][0]["ports"]}
+        assert ports.get("leases") == (port if role == "decode" else None)
+        extra = kv_transfer_config(spec, release, role)["kv_connector_extra_config"]
+        assert extra.get("lease_port") == port
+    assert router_config(OWNER, spec, release).kv.verified_reads == (port is not None)
+
+
+def test_leases_may_last_a_day() -> None:
+    changes = {"kvTransfer": {"decodeTTLSeconds": 86_400}, "router": {"handleTTLSeconds": 86_370}}
+    kv = router_config(OWNER, pair(changes).spec, RELEASES[0, 33]).kv
+    assert (kv.handle_ttl_s, kv.decode_ttl_s) == (86_370, 86_400)
 
 
 def test_the_argument_is_one_json_value() -> None:

@@ -85,7 +85,8 @@ class Engine(Part):
     """Accept a vLLM outside the range that is known to be safe; the condition EngineSupported then
     says what is at risk."""
     connector: Literal["DisaggPair", "Nixl"] = "DisaggPair"
-    """KV connector in both engines: ours, or vLLM's own NixlConnector."""
+    """KV connector in both engines: ours, which compares tokens before P reads D's blocks and
+    computes what it cannot read, or vLLM's own NixlConnector, which does neither."""
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """When the image is pulled."""
     args: Args = []

@@ -26,7 +26,9 @@ class KVTransfer(Part):
     decode_ttl_seconds: Annotated[int, Field(ge=60, le=86_400, alias="decodeTTLSeconds")] = (
         DECODE_TTL_S
     )
-    """Seconds for which D keeps a finished turn's blocks (decoder_kv_blocks_ttl)."""
+    """Seconds for which D keeps a finished turn's blocks (decoder_kv_blocks_ttl). With connector
+    DisaggPair D gives the oldest up earlier when it needs the room, so hours do no harm; with Nixl
+    nobody else can use the blocks for so long."""
     recompute_threshold_tokens: Annotated[int, Field(ge=1, le=1_048_576)] = 64
     """Fewer reusable tokens than this are computed on P and not read (kv_recompute_threshold)."""
     block_size: Literal[16, 32, 64, 128, 256] = 128
