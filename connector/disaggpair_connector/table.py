@@ -1,0 +1,347 @@
+"""The leases of one engine: who may have which blocks, until when.
+
+    granted ──claim──► claimed ──read──► reading ──finish──► ended
+       │ ▲                │                 └──deadline, release──► ended
+       │ └────deadline────┘
+       └──read, expiry, release, reclaim, reset──► reading or ended
+
+Pure: one thread, no I/O, the clock and the tokens come in. Every method first does what is due by
+the clock, so no result depends on how often `sweep` is called.
+"""
+
+import hmac
+import json
+from array import array
+from collections.abc import Callable
+from typing import Unpack
+
+from disaggpair_connector.counters import Census, Counters
+from disaggpair_connector.events import EventLog, EventType, Gone
+from disaggpair_connector.heap import LeaseHeap
+from disaggpair_connector.lease import (
+    EndReason,
+    Lease,
+    LeaseError,
+    Purpose,
+    Refusal,
+    State,
+    Terms,
+    lease_text,
+)
+
+__all__ = [
+    "Counters",
+    "EndReason",
+    "Gone",
+    "Lease",
+    "LeaseError",
+    "LeaseTable",
+    "Purpose",
+    "State",
+]
+
+
+class LeaseTable:
+    """The leases and what happened to them.
+
+    Args:
+        clock: seconds that never go back.
+        new_token: something that nobody can guess, another at each call.
+        epoch: names this table among all that ever were.
+        ttl_s: how long a granted lease lasts.
+        claim_s: how long a claim protects a lease, and a redeemed direct claim again.
+        read_s: how long a reader may take.
+        grace_s: how much longer its blocks are kept than it is told.
+        kept_events: how many events are kept.
+        unix_offset_s: what to add to the clock for unix seconds, in JSON.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        new_token: Callable[[], str],
+        epoch: str,
+        ttl_s: float,
+        claim_s: float,
+        read_s: float,
+        grace_s: float = 2.0,
+        kept_events: int = 16384,
+        unix_offset_s: float = 0.0,
+    ) -> None:
+        self.epoch = epoch
+        self._clock = clock
+        self._new_token = new_token
+        self._ttl_s = ttl_s
+        self._claim_s = claim_s
+        self._read_s = read_s + grace_s
+        self._unix_offset_s = unix_offset_s
+        self._leases: dict[str, Lease] = {}
+        self._due = LeaseHeap(self._leases, lambda lease: lease.due)
+        self._oldest = LeaseHeap(
+            self._leases, lambda lease: lease.serial if lease.state == "granted" else None
+        )
+        self._ended: list[Lease] = []
+        self._log = EventLog(kept_events)
+        self._census = Census()
+        self._counters = Counters()
+        self._counted_until = clock()
+
+    # -- the scheduler -------------------------------------------------------------------------
+
+    def grant(self, **terms: Unpack[Terms]) -> Lease:
+        """A new lease on blocks that the caller has pinned.
+
+        Raises:
+            ValueError: there is a lease of this id.
+        """
+        now = self._advance()
+        if terms["id"] in self._leases:
+            raise ValueError(f"there is a lease {terms['id']}")
+        self._counters.granted += 1
+        lease = Lease(
+            id=terms["id"],
+            conversation=terms["conversation"],
+            tokens=terms["tokens"],
+            block_ids=tuple(array("I", group) for group in terms["block_ids"]),
+            digests=terms["digests"],
+            handle=terms["handle"],
+            divisible=terms["divisible"],
+            pinned=terms["pinned"],
+            serial=self._counters.granted,
+            created=now,
+            expires=now + self._ttl_s,
+            token=self._new_token(),
+        )
+        self._leases[lease.id] = lease
+        self._enter(lease, "granted")
+        return lease
+
+    def redeem_direct(self, lease_id: str, token: str) -> Lease:
+        """Protect a lease for the direct turn that names it, until `finish` or its deadline.
+
+        Raises:
+            LeaseError: the token is not redeemed.
+        """
+        lease, now = self._redeem(lease_id, token, "direct")
+        self._counters.directs += 1
+        self._move(lease, "claimed", "claimed", now + self._claim_s)
+        return lease
+
+    def finish(self, lease_id: str, reason: EndReason) -> bool:
+        """End a lease that has served.
+
+        Args:
+            lease_id: the lease.
+            reason: "read" when its reader has read, "direct" when the direct turn has its blocks.
+
+        Returns:
+            False if no lease is in such a use: it ended before, or its token was not redeemed.
+        """
+        self._advance()
+        lease = self._leases.get(lease_id)
+        if lease is None or not lease.used or lease.purpose != reason:
+            return False
+        self._ended.append(self._end(lease, reason))
+        return True
+
+    def reclaim(self) -> Lease | None:
+        """End the oldest granted lease and hand it to the caller, who unpins its blocks.
+
+        Returns:
+            None if no lease is granted.
+        """
+        self._advance()
+        lease = self._oldest.first()
+        return None if lease is None else self._end(lease, "reclaimed")
+
+    def reset(self) -> None:
+        """End all leases but those being read."""
+        self._advance()
+        kept = [lease for lease in self._leases.values() if lease.state != "reading"]
+        self._ended += [self._end(lease, "reset") for lease in kept]
+
+    def take_ended(self) -> list[Lease]:
+        """What ended since the last call, but for what `reclaim` gave: the caller unpins it."""
+        self._advance()
+        ended, self._ended = self._ended, []
+        return ended
+
+    def sweep(self) -> None:
+        """Do what is due: leases expire, claims lapse, readers are overdue."""
+        self._advance()
+
+    def has_lapsed_work(self) -> bool:
+        """Whether `sweep` would change something."""
+        first = self._due.first()
+        return first is not None and first.due <= self._clock()
+
+    def due_in(self) -> float | None:
+        """Seconds until `sweep` will change something; None if nothing is due ever."""
+        first = self._due.first()
+        return None if first is None else first.due - self._clock()
+
+    @property
+    def granted_blocks(self) -> int:
+        """Blocks in leases that `reclaim` would give, as of the last change."""
+        return self._census.granted_blocks
+
+    # -- the listener --------------------------------------------------------------------------
+
+    def claim(self, lease_id: str, purpose: Purpose) -> Lease:
+        """Take a granted lease for one use; the token that it had is void.
+
+        Raises:
+            LeaseError: unknown or taken.
+        """
+        now = self._advance()
+        lease = self._leases.get(lease_id)
+        if lease is None or lease.state != "granted":
+            self._counters.claims_lost += 1
+            raise LeaseError("unknown" if lease is None else "taken")
+        self._counters.claims_won += 1
+        lease.purpose = purpose
+        lease.token = self._new_token()
+        self._move(lease, "claimed", "claimed", now + self._claim_s)
+        return lease
+
+    def read(self, lease_id: str, token: str) -> Lease:
+        """Redeem a token for the right to read, once; the deadline includes the grace.
+
+        Raises:
+            LeaseError: the token is not redeemed.
+        """
+        lease, now = self._redeem(lease_id, token, "read")
+        self._counters.reads += 1
+        self._move(lease, "reading", "reading", now + self._read_s)
+        return lease
+
+    def release(self, lease_id: str, token: str | None = None) -> None:
+        """End a lease that nobody wants.
+
+        Args:
+            lease_id: the lease.
+            token: its token, redeemed or not; None from a caller who needs none, but who may not
+                end a lease that is being read.
+
+        Raises:
+            LeaseError: unknown, taken or token.
+        """
+        self._advance()
+        lease = self._leases.get(lease_id)
+        if lease is None:
+            raise LeaseError("unknown")
+        if token is None and lease.state == "reading":
+            raise LeaseError("taken")
+        if token is not None and not _same(token, lease.token):
+            raise LeaseError("token")
+        self._ended.append(self._end(lease, "released"))
+
+    @property
+    def sequence(self) -> int:
+        """Number of the last event, 0 before the first."""
+        return self._log.sequence
+
+    def events(self, since: int) -> list[bytes]:
+        """A line of JSON for each event after `since`.
+
+        Raises:
+            Gone: list anew.
+        """
+        return self._log.since(since)
+
+    def snapshot(self) -> list[bytes]:
+        """The pieces of `listing`: what goes before the leases, and each lease."""
+        now = self._advance()
+        head = b'{"epoch":%s,"sequence":%d,"now":%.3f,"counts":%s,"leases":[' % (
+            json.dumps(self.epoch).encode(),
+            self.sequence,
+            now + self._unix_offset_s,
+            json.dumps(self._census.counts).encode(),
+        )
+        return [head, *(lease.text for lease in self._leases.values())]
+
+    def listing(self) -> bytes:
+        """All leases as one JSON object, as of `sequence`."""
+        return joined(self.snapshot())
+
+    def counts(self) -> dict[State, int]:
+        """How many leases are in each state."""
+        self._advance()
+        return dict(self._census.counts)
+
+    @property
+    def counters(self) -> Counters:
+        """A copy, up to now."""
+        self._advance()
+        return self._counters.copy()
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def _advance(self) -> float:
+        """Do what is due, and return the time."""
+        now = self._clock()
+        while (lease := self._due.first()) is not None and lease.due <= now:
+            self._pass(lease, now)
+        self._counters.block_seconds += self._census.blocks * (now - self._counted_until)
+        self._counted_until = now
+        return now
+
+    def _pass(self, lease: Lease, now: float) -> None:
+        """A time of a lease has passed."""
+        if lease.state == "reading":
+            self._ended.append(self._end(lease, "overdue"))
+        elif lease.expires <= now:
+            self._ended.append(self._end(lease, "expired"))
+        else:
+            self._counters.lapsed += 1
+            lease.purpose, lease.used, lease.token = None, False, self._new_token()
+            self._move(lease, "granted", "lapsed", None)
+
+    def _redeem(self, lease_id: str, token: str, purpose: Purpose) -> tuple[Lease, float]:
+        now = self._advance()
+        lease = self._leases.get(lease_id)
+        if lease is None:
+            raise self._refused("unknown")
+        if not _same(token, lease.token):
+            raise self._refused("token")
+        if lease.used or lease.purpose not in (None, purpose):
+            raise self._refused("taken")
+        lease.used = True
+        lease.purpose = purpose
+        return lease, now
+
+    def _refused(self, code: Refusal) -> LeaseError:
+        self._counters.refused += 1
+        return LeaseError(code)
+
+    def _move(self, lease: Lease, state: State, event: EventType, deadline: float | None) -> None:
+        self._census.add(lease, -1)
+        lease.state = state
+        lease.deadline = deadline
+        lease.expires = max(lease.expires, lease.due)
+        self._enter(lease, event)
+
+    def _enter(self, lease: Lease, event: EventType) -> None:
+        self._census.add(lease)
+        self._due.push(lease)
+        self._oldest.push(lease)
+        lease.text = lease_text(lease, self._unix_offset_s)
+        self._log.add(event, None, lease.text)
+
+    def _end(self, lease: Lease, reason: EndReason) -> Lease:
+        del self._leases[lease.id]
+        self._census.add(lease, -1)
+        self._counters.ended[reason] += 1
+        self._log.add("ended", reason, lease.text)
+        return lease
+
+
+def joined(snapshot: list[bytes]) -> bytes:
+    """The listing that `snapshot` holds in pieces."""
+    return snapshot[0] + b",".join(snapshot[1:]) + b"]}"
+
+
+def _same(given: str, token: str) -> bool:
+    """Compare in a time that does not depend on where they differ."""
+    return hmac.compare_digest(given.encode(errors="surrogatepass"), token.encode())
