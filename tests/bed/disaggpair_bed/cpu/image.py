@@ -41,11 +41,15 @@ def image(engines: Engines, model_folder: Path) -> dict[str, Any]:
     }
 
 
-def engine_environment() -> dict[str, str]:
-    """What an engine needs beyond its pod's environment."""
+def engine_environment(*, calm: bool = True) -> dict[str, str]:
+    """What an engine needs beyond its pod's environment.
+
+    Args:
+        calm: with the plugin that keeps idle engines from spinning.
+    """
     return {
         # The connector comes from the tree, so that an edit is in the next start.
-        "PYTHONPATH": f"{_CONNECTOR}:{_PLUGINS}",
+        "PYTHONPATH": f"{_CONNECTOR}:{_PLUGINS}" if calm else str(_CONNECTOR),
         # Engines of one machine stand for engines of two: no transport but the network's, and
         # none that needs a /dev/shm or a process namespace in common.
         "UCX_TLS": "tcp,self",
