@@ -12,8 +12,10 @@ from copy import copy
 from typing import TypeVar, Unpack
 
 from disaggpair_connector.counters import Counters
+from disaggpair_connector.events import event_line
 from disaggpair_connector.lease import EndReason, Lease, Purpose, State, Terms
-from disaggpair_connector.table import LeaseTable, joined
+from disaggpair_connector.ledger import joined
+from disaggpair_connector.table import LeaseTable
 
 T = TypeVar("T")
 
@@ -137,7 +139,8 @@ class LeaseBook:
         Raises:
             Gone: list anew.
         """
-        return self._locked(lambda: (self._table.events(since), self._table.sequence))
+        found, sequence = self._locked(lambda: (self._table.events(since), self._table.sequence))
+        return [event_line(event) for event in found], sequence
 
     def wait(self, since: int, timeout_s: float) -> bool:
         """Wait for an event after `since`, and let the time do its work meanwhile.

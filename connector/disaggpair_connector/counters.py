@@ -50,8 +50,15 @@ class Census:
     blocks: int = 0
     granted_blocks: int = 0
 
-    def add(self, lease: Lease, by: int = 1) -> None:
-        """Count a lease in, or out with -1."""
+    def add(self, lease: Lease) -> None:
+        """Count a lease in."""
+        self._change(lease, 1)
+
+    def remove(self, lease: Lease) -> None:
+        """Count a lease out, in the state in which it was counted in."""
+        self._change(lease, -1)
+
+    def _change(self, lease: Lease, by: int) -> None:
         blocks = by * lease.blocks
         self.counts[lease.state] += by
         self.blocks += blocks

@@ -83,6 +83,7 @@ class TokenDigests:
     def __init__(self, identity: bytes, media: Sequence[Media] = ()) -> None:
         self._state = hashlib.sha256(_OF_TOKENS + identity)
         self._media = sorted(media, key=lambda item: (item.offset, item.identity))
+        self._passed = 0  # of the media
         self._chunks = bytearray()
         self._rest = bytearray()
 
@@ -101,6 +102,8 @@ class TokenDigests:
         Raises:
             OverflowError: an id is below 0 or above 2**32 - 1; nothing was fed.
         """
+        if len(tokens) == 0:  # a view of nothing cannot be cast
+            return
         data = memoryview(_packed(tokens)).cast("B")
         if self._rest:
             missing = _CHUNK_BYTES - len(self._rest)
@@ -131,28 +134,25 @@ class TokenDigests:
         if beyond:
             state = self._state.copy()
             state.update(self._rest[: beyond * _ID_BYTES])
-            tail = self._with_media(state, tokens).digest()[:DIGEST_BYTES]
+            tail = self._with_media(state, tokens)[0].digest()[:DIGEST_BYTES]
         return Digests(tokens, bytes(self._chunks), tail)
 
     def _close(self, chunk: bytearray | memoryview) -> None:
         self._state.update(chunk)
-        if self._media:
-            self._state = self._with_media(self._state, self._closed + CHUNK_TOKENS)
+        if self._passed < len(self._media):
+            self._state, self._passed = self._with_media(self._state, self._closed + CHUNK_TOKENS)
         self._chunks += self._state.digest()[:DIGEST_BYTES]
 
-    def _with_media(self, state: "hashlib._Hash", end: int) -> "hashlib._Hash":
-        """The state after the media that start in the open chunk before `end`."""
-        first, last = (
-            bisect_left(self._media, place, key=lambda item: item.offset)
-            for place in (self._closed, end)
-        )
-        if first == last:
-            return state
+    def _with_media(self, state: "hashlib._Hash", end: int) -> "tuple[hashlib._Hash, int]":
+        """The state after the media of the open chunk that start before `end`, and the next one."""
+        last = bisect_left(self._media, end, lo=self._passed, key=lambda item: item.offset)
+        if last == self._passed:
+            return state, last
         mixed = hashlib.sha256(_OF_MEDIA + state.digest())
-        for item in self._media[first:last]:
+        for item in self._media[self._passed : last]:
             mixed.update(item.offset.to_bytes(8, "big"))
             mixed.update(hashlib.sha256(item.identity).digest())
-        return mixed
+        return mixed, last
 
 
 def digests_of(

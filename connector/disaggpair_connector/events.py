@@ -3,7 +3,7 @@
 import json
 from collections import deque
 from itertools import islice
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from disaggpair_connector.lease import EndReason
 
@@ -14,27 +14,33 @@ class Gone(Exception):
     """The events asked for are not kept any more, or never were: list anew."""
 
 
+class Event(NamedTuple):
+    """A change of a lease."""
+
+    sequence: int
+    type: EventType
+    reason: EndReason | None
+    """Why it ended."""
+
+    lease: bytes
+    """The lease as JSON after the change; as it was before if it ended."""
+
+
 class EventLog:
     """Numbered from 1 without a gap; the oldest are dropped beyond `kept`."""
 
     def __init__(self, kept: int) -> None:
-        self._kept: deque[tuple[EventType, EndReason | None, bytes]] = deque(maxlen=kept)
+        self._kept: deque[Event] = deque(maxlen=kept)
         self.sequence = 0
         """Number of the last event, 0 before the first."""
 
-    def add(self, type_: EventType, reason: EndReason | None, lease: bytes) -> None:
-        """Add an event.
-
-        Args:
-            type_: what happened.
-            reason: why a lease ended.
-            lease: the lease as JSON, after the change, or before it if it ended.
-        """
+    def add(self, type_: EventType, lease: bytes, reason: EndReason | None = None) -> None:
+        """Add what happened to a lease."""
         self.sequence += 1
-        self._kept.append((type_, reason, lease))
+        self._kept.append(Event(self.sequence, type_, reason, lease))
 
-    def since(self, sequence: int) -> list[bytes]:
-        """A line of JSON for each event after that number.
+    def since(self, sequence: int) -> list[Event]:
+        """The events after that number.
 
         Raises:
             Gone: the first of them was dropped, or the number is none of this log.
@@ -42,9 +48,14 @@ class EventLog:
         count = self.sequence - sequence
         if not 0 <= count <= len(self._kept):
             raise Gone(f"events after {sequence} are not kept")
-        newest = list(islice(reversed(self._kept), count))
-        return [
-            b'{"sequence":%d,"type":"%s","reason":%s,"lease":%s}\n'
-            % (number, type_.encode(), json.dumps(reason).encode(), lease)
-            for number, (type_, reason, lease) in enumerate(reversed(newest), sequence + 1)
-        ]
+        return list(islice(reversed(self._kept), count))[::-1]
+
+
+def event_line(event: Event) -> bytes:
+    """An event as a line of JSON, with its line end."""
+    return b'{"sequence":%d,"type":"%s","reason":%s,"lease":%s}\n' % (
+        event.sequence,
+        event.type.encode(),
+        json.dumps(event.reason).encode(),
+        event.lease,
+    )

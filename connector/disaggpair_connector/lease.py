@@ -7,7 +7,7 @@ import json
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 from disaggpair_connector.digest import Digests
 
@@ -15,6 +15,8 @@ State = Literal["granted", "claimed", "reading"]
 Purpose = Literal["read", "direct"]
 EndReason = Literal["read", "direct", "released", "expired", "reclaimed", "reset", "overdue"]
 Refusal = Literal["unknown", "taken", "token"]
+
+ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Terms(TypedDict):
@@ -109,4 +111,4 @@ def lease_text(lease: Lease, unix_offset_s: float) -> bytes:
         "expires": round(lease.expires + unix_offset_s, 3),
         "deadline": None if deadline is None else round(deadline + unix_offset_s, 3),
     }
-    return json.dumps(shown, separators=(",", ":")).encode()
+    return ENCODE(shown).encode()

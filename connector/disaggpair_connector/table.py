@@ -1,44 +1,28 @@
 """The leases of one engine: who may have which blocks, until when.
 
-    granted ──claim──► claimed ──read──► reading ──finish──► ended
-       │ ▲                │                 └──deadline, release──► ended
-       │ └────deadline────┘
-       └──read, expiry, release, reclaim, reset──► reading or ended
+    granted ── claim ──► claimed ── read ──► reading ── finish, deadline ──► ended
+       ▲                    │
+       └───── deadline ─────┘
+
+A granted lease may be read without a claim, too; a direct turn redeems its token and stays claimed
+until it is finished. A granted lease ends when it expires or is reclaimed, any by a release; a
+reset ends those that are not being read.
 
 Pure: one thread, no I/O, the clock and the tokens come in. Every method first does what is due by
 the clock, so no result depends on how often `sweep` is called.
 """
 
 import hmac
-import json
 from array import array
 from collections.abc import Callable
 from typing import Unpack
 
-from disaggpair_connector.counters import Census, Counters
-from disaggpair_connector.events import EventLog, EventType, Gone
-from disaggpair_connector.heap import LeaseHeap
-from disaggpair_connector.lease import (
-    EndReason,
-    Lease,
-    LeaseError,
-    Purpose,
-    Refusal,
-    State,
-    Terms,
-    lease_text,
-)
+from disaggpair_connector.counters import Counters
+from disaggpair_connector.events import Event, Gone
+from disaggpair_connector.lease import EndReason, Lease, LeaseError, Purpose, Refusal, State, Terms
+from disaggpair_connector.ledger import Ledger, joined
 
-__all__ = [
-    "Counters",
-    "EndReason",
-    "Gone",
-    "Lease",
-    "LeaseError",
-    "LeaseTable",
-    "Purpose",
-    "State",
-]
+__all__ = ["Counters", "EndReason", "Gone", "Lease", "LeaseError", "LeaseTable", "Purpose", "State"]
 
 
 class LeaseTable:
@@ -75,17 +59,10 @@ class LeaseTable:
         self._ttl_s = ttl_s
         self._claim_s = claim_s
         self._read_s = read_s + grace_s
-        self._unix_offset_s = unix_offset_s
-        self._leases: dict[str, Lease] = {}
-        self._due = LeaseHeap(self._leases, lambda lease: lease.due)
-        self._oldest = LeaseHeap(
-            self._leases, lambda lease: lease.serial if lease.state == "granted" else None
-        )
+        self._ledger = Ledger(epoch, kept_events, unix_offset_s, clock())
+        self._leases = self._ledger.leases
+        self._counters = self._ledger.counters
         self._ended: list[Lease] = []
-        self._log = EventLog(kept_events)
-        self._census = Census()
-        self._counters = Counters()
-        self._counted_until = clock()
 
     # -- the scheduler -------------------------------------------------------------------------
 
@@ -98,7 +75,6 @@ class LeaseTable:
         now = self._advance()
         if terms["id"] in self._leases:
             raise ValueError(f"there is a lease {terms['id']}")
-        self._counters.granted += 1
         lease = Lease(
             id=terms["id"],
             conversation=terms["conversation"],
@@ -108,13 +84,12 @@ class LeaseTable:
             handle=terms["handle"],
             divisible=terms["divisible"],
             pinned=terms["pinned"],
-            serial=self._counters.granted,
+            serial=self._counters.granted + 1,
             created=now,
             expires=now + self._ttl_s,
             token=self._new_token(),
         )
-        self._leases[lease.id] = lease
-        self._enter(lease, "granted")
+        self._ledger.add(lease)
         return lease
 
     def redeem_direct(self, lease_id: str, token: str) -> Lease:
@@ -125,7 +100,7 @@ class LeaseTable:
         """
         lease, now = self._redeem(lease_id, token, "direct")
         self._counters.directs += 1
-        self._move(lease, "claimed", "claimed", now + self._claim_s)
+        self._ledger.move(lease, "claimed", "claimed", now + self._claim_s)
         return lease
 
     def finish(self, lease_id: str, reason: EndReason) -> bool:
@@ -142,7 +117,7 @@ class LeaseTable:
         lease = self._leases.get(lease_id)
         if lease is None or not lease.used or lease.purpose != reason:
             return False
-        self._ended.append(self._end(lease, reason))
+        self._ended.append(self._ledger.end(lease, reason))
         return True
 
     def reclaim(self) -> Lease | None:
@@ -152,14 +127,14 @@ class LeaseTable:
             None if no lease is granted.
         """
         self._advance()
-        lease = self._oldest.first()
-        return None if lease is None else self._end(lease, "reclaimed")
+        lease = self._ledger.oldest_granted()
+        return None if lease is None else self._ledger.end(lease, "reclaimed")
 
     def reset(self) -> None:
         """End all leases but those being read."""
         self._advance()
-        kept = [lease for lease in self._leases.values() if lease.state != "reading"]
-        self._ended += [self._end(lease, "reset") for lease in kept]
+        idle = [lease for lease in self._leases.values() if lease.state != "reading"]
+        self._ended += [self._ledger.end(lease, "reset") for lease in idle]
 
     def take_ended(self) -> list[Lease]:
         """What ended since the last call, but for what `reclaim` gave: the caller unpins it."""
@@ -173,18 +148,18 @@ class LeaseTable:
 
     def has_lapsed_work(self) -> bool:
         """Whether `sweep` would change something."""
-        first = self._due.first()
+        first = self._ledger.first_due()
         return first is not None and first.due <= self._clock()
 
     def due_in(self) -> float | None:
         """Seconds until `sweep` will change something; None if nothing is due ever."""
-        first = self._due.first()
+        first = self._ledger.first_due()
         return None if first is None else first.due - self._clock()
 
     @property
     def granted_blocks(self) -> int:
         """Blocks in leases that `reclaim` would give, as of the last change."""
-        return self._census.granted_blocks
+        return self._ledger.census.granted_blocks
 
     # -- the listener --------------------------------------------------------------------------
 
@@ -202,7 +177,7 @@ class LeaseTable:
         self._counters.claims_won += 1
         lease.purpose = purpose
         lease.token = self._new_token()
-        self._move(lease, "claimed", "claimed", now + self._claim_s)
+        self._ledger.move(lease, "claimed", "claimed", now + self._claim_s)
         return lease
 
     def read(self, lease_id: str, token: str) -> Lease:
@@ -213,7 +188,7 @@ class LeaseTable:
         """
         lease, now = self._redeem(lease_id, token, "read")
         self._counters.reads += 1
-        self._move(lease, "reading", "reading", now + self._read_s)
+        self._ledger.move(lease, "reading", "reading", now + self._read_s)
         return lease
 
     def release(self, lease_id: str, token: str | None = None) -> None:
@@ -235,31 +210,24 @@ class LeaseTable:
             raise LeaseError("taken")
         if token is not None and not _same(token, lease.token):
             raise LeaseError("token")
-        self._ended.append(self._end(lease, "released"))
+        self._ended.append(self._ledger.end(lease, "released"))
 
     @property
     def sequence(self) -> int:
         """Number of the last event, 0 before the first."""
-        return self._log.sequence
+        return self._ledger.log.sequence
 
-    def events(self, since: int) -> list[bytes]:
-        """A line of JSON for each event after `since`.
+    def events(self, since: int) -> list[Event]:
+        """The events after `since`.
 
         Raises:
             Gone: list anew.
         """
-        return self._log.since(since)
+        return self._ledger.log.since(since)
 
     def snapshot(self) -> list[bytes]:
-        """The pieces of `listing`: what goes before the leases, and each lease."""
-        now = self._advance()
-        head = b'{"epoch":%s,"sequence":%d,"now":%.3f,"counts":%s,"leases":[' % (
-            json.dumps(self.epoch).encode(),
-            self.sequence,
-            now + self._unix_offset_s,
-            json.dumps(self._census.counts).encode(),
-        )
-        return [head, *(lease.text for lease in self._leases.values())]
+        """The pieces of `listing`, for `ledger.joined`."""
+        return self._ledger.snapshot(self._advance())
 
     def listing(self) -> bytes:
         """All leases as one JSON object, as of `sequence`."""
@@ -268,7 +236,7 @@ class LeaseTable:
     def counts(self) -> dict[State, int]:
         """How many leases are in each state."""
         self._advance()
-        return dict(self._census.counts)
+        return dict(self._ledger.census.counts)
 
     @property
     def counters(self) -> Counters:
@@ -281,22 +249,21 @@ class LeaseTable:
     def _advance(self) -> float:
         """Do what is due, and return the time."""
         now = self._clock()
-        while (lease := self._due.first()) is not None and lease.due <= now:
+        self._ledger.count_until(now)
+        while (lease := self._ledger.first_due()) is not None and lease.due <= now:
             self._pass(lease, now)
-        self._counters.block_seconds += self._census.blocks * (now - self._counted_until)
-        self._counted_until = now
         return now
 
     def _pass(self, lease: Lease, now: float) -> None:
         """A time of a lease has passed."""
         if lease.state == "reading":
-            self._ended.append(self._end(lease, "overdue"))
+            self._ended.append(self._ledger.end(lease, "overdue"))
         elif lease.expires <= now:
-            self._ended.append(self._end(lease, "expired"))
+            self._ended.append(self._ledger.end(lease, "expired"))
         else:
             self._counters.lapsed += 1
             lease.purpose, lease.used, lease.token = None, False, self._new_token()
-            self._move(lease, "granted", "lapsed", None)
+            self._ledger.move(lease, "granted", "lapsed")
 
     def _redeem(self, lease_id: str, token: str, purpose: Purpose) -> tuple[Lease, float]:
         now = self._advance()
@@ -314,32 +281,6 @@ class LeaseTable:
     def _refused(self, code: Refusal) -> LeaseError:
         self._counters.refused += 1
         return LeaseError(code)
-
-    def _move(self, lease: Lease, state: State, event: EventType, deadline: float | None) -> None:
-        self._census.add(lease, -1)
-        lease.state = state
-        lease.deadline = deadline
-        lease.expires = max(lease.expires, lease.due)
-        self._enter(lease, event)
-
-    def _enter(self, lease: Lease, event: EventType) -> None:
-        self._census.add(lease)
-        self._due.push(lease)
-        self._oldest.push(lease)
-        lease.text = lease_text(lease, self._unix_offset_s)
-        self._log.add(event, None, lease.text)
-
-    def _end(self, lease: Lease, reason: EndReason) -> Lease:
-        del self._leases[lease.id]
-        self._census.add(lease, -1)
-        self._counters.ended[reason] += 1
-        self._log.add("ended", reason, lease.text)
-        return lease
-
-
-def joined(snapshot: list[bytes]) -> bytes:
-    """The listing that `snapshot` holds in pieces."""
-    return snapshot[0] + b",".join(snapshot[1:]) + b"]}"
 
 
 def _same(given: str, token: str) -> bool:
