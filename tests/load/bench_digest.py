@@ -8,6 +8,7 @@ Bound: one process, a few seconds.
 import argparse
 import random
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,10 @@ def median_ms(act: Callable[[], object]) -> float:
         act()
         spent.append(time.perf_counter() - started)
     return statistics.median(spent) * 1e3
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
 
 
 @contextmanager
@@ -72,18 +77,18 @@ def main() -> None:
             digests.extend(ids[start : start + 1000])
         digests.at(count)
 
-    print(f"median of {ROUNDS}, {count} tokens, chunks of {digest.CHUNK_TOKENS}")
+    say(f"median of {ROUNDS}, {count} tokens, chunks of {digest.CHUNK_TOKENS}")
     for what, act in {
         "digests_of": lambda: digest.digests_of(ids, count, b""),
         "digests_of, media every 4096": lambda: digest.digests_of(ids, count, b"", media),
         "common_tokens": lambda: digest.common_tokens(ids, b"", (), held),
         "in pieces of 1000": fed,
     }.items():
-        print(f"{what:32} {median_ms(act):7.2f} ms")
+        say(f"{what:32} {median_ms(act):7.2f} ms")
     for name, beside in (("alone", nullcontext()), ("beside a busy thread", busy_thread())):
         with beside:
             for chunk in (128, 256, 512, 1024):
-                print(f"{f'chunks of {chunk}, {name}':32} {of_chunk(ids, chunk):7.2f} ms")
+                say(f"{f'chunks of {chunk}, {name}':32} {of_chunk(ids, chunk):7.2f} ms")
 
 
 if __name__ == "__main__":
