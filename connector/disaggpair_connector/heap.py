@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
+from typing import Final
 
 from disaggpair_connector.lease import Lease
 
-_SPARE = 64
+_SPARE: Final = 64
 
 
 class LeaseHeap:
@@ -26,6 +27,9 @@ class LeaseHeap:
         self._leases = leases
         self._number_of = number_of
         self._entries: list[tuple[float, int, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def push(self, lease: Lease) -> None:
         """Put a lease where its number says."""
