@@ -26,6 +26,9 @@ PARTS = {
     "install": Part("disaggpair_bed.install", "build the control plane, install real engines"),
     "nodes": Part("disaggpair_bed.node.command", "run process nodes (a cluster starts them)"),
     "engine": Part("disaggpair_bed.simengine.command", "run a simulated engine"),
+    "releases": Part(
+        "disaggpair_bed.releases.command", "compare a vLLM wheel with what the connector relies on"
+    ),
     "demo": Part("disaggpair_bed.demo.command", "show a pair at work"),
 }
 

@@ -1,0 +1,11 @@
+"""What the connector relies on in vLLM, and whether a release has it, read out of its wheel.
+
+relied      the declaration: names, parameters, and what the code around them does
+wheel       the sources of a release; nothing is installed or imported
+surface     classes, methods and attributes in those sources
+facts       what the sources do, as far as the connector relies on it
+snapshot    what a release has of the declaration, as JSON; what it lacks, in words
+uses        what the connector's own sources take from vLLM, to compare with the declaration
+fetch       wheels and their sources in the cache
+code        a program that runs with the code of a release
+"""
