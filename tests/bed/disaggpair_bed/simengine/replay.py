@@ -36,7 +36,7 @@ def _scheduler(case: Mapping[str, Any]) -> Any:
             pipeline_parallel_size=1,
             data_parallel_index=0,
         ),
-        cache_config=SimpleNamespace(block_size=BLOCK_SIZE),
+        cache_config=SimpleNamespace(block_size=BLOCK_SIZE, mamba_cache_mode="none"),
         scheduler_config=SimpleNamespace(disable_hybrid_kv_cache_manager=True),
         kv_transfer_config=KVTransferConfig(
             kv_connector="NixlConnector",
