@@ -15,13 +15,42 @@ from disaggpair_connector import compat
 compat.require_engine(vllm.__version__)
 
 # ruff: noqa: E402 - the release is checked before its names are imported
+from vllm import envs
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import NixlPullConnector
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import (
+    NixlBaseConnector,
+    NixlPullConnector,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import (
+    NixlPullConnectorScheduler,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import (
+    NixlKVConnectorStats,
+    NixlPromMetrics,
+)
 from vllm.logger import init_logger
+from vllm.platforms import current_platform
 
 compat.require_base(NixlPullConnector)
 
-__all__ = ["VLLM_VERSION", "KVConnectorRole", "NixlPullConnector", "engine_logger", "extra_config"]
+__all__ = [
+    "VLLM_VERSION",
+    "KVConnectorRole",
+    "NixlBaseConnector",
+    "NixlKVConnectorStats",
+    "NixlPromMetrics",
+    "NixlPullConnector",
+    "NixlPullConnectorScheduler",
+    "NixlPullConnectorWorker",
+    "data_parallel_index",
+    "device_type",
+    "engine_logger",
+    "extra_config",
+    "is_divisible",
+    "name_checks_fault",
+    "side_channel_port",
+]
 
 VLLM_VERSION: str = vllm.__version__
 
@@ -54,3 +83,34 @@ def name_checks_fault(vllm_config: Any) -> str | None:
             "lays the cache out for transfers only under the connector Nixl."
         )
     return None
+
+
+def device_type() -> str:
+    """The platform's name of what the engine runs on, such as `cuda`."""
+    return str(current_platform.device_type)
+
+
+def data_parallel_index(vllm_config: Any) -> int:
+    """Which of the data-parallel engines this is, from 0."""
+    return int(vllm_config.parallel_config.data_parallel_index)
+
+
+def side_channel_port() -> int:
+    """The port of the NIXL handshake of the first data-parallel engine."""
+    return int(envs.VLLM_NIXL_SIDE_CHANNEL_PORT)
+
+
+def is_divisible(scheduler: Any) -> bool:
+    """Whether a leading part of a sequence is a leading part of the blocks of every group.
+
+    So with full attention only. A window's blocks are its last ones, a state's one stands for the
+    whole sequence.
+
+    Args:
+        scheduler: vLLM's NIXL scheduler half.
+    """
+    if scheduler._is_hma_required or scheduler._has_mamba:
+        return False
+    config = scheduler.kv_cache_config
+    groups = getattr(config, "transfer_groups", config.kv_cache_groups)
+    return all(group.kv_cache_spec.block_size == scheduler.block_size for group in groups)

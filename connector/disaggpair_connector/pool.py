@@ -1,0 +1,134 @@
+"""The blocks of leases in the block pool of D's scheduler, and the pool's need of them.
+
+Checked in vLLM 0.31.0 to 0.33.0: a block is free when its `ref_cnt` is 0; `touch` adds a
+reference and `free_blocks` drops one; `KVCacheManager.allocate_slots` returns None for lack of
+blocks and for nothing else, and changes nothing then that a second call would do twice.
+All of it runs in the scheduler's thread.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Blocks = tuple[Any, ...]
+
+
+class PoolHolder:
+    """References of leases to blocks of one engine.
+
+    Args:
+        manager: vLLM's `KVCacheManager`.
+    """
+
+    def __init__(self, manager: Any) -> None:
+        self._manager = manager
+        self._pool = manager.block_pool
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that can be had without giving up a lease."""
+        free: int = self._pool.get_num_free_blocks()
+        return free
+
+    def pin(self, request_id: str, counts: Sequence[int]) -> Blocks:
+        """Add a reference to the leading blocks of a request, `counts[i]` of its group i."""
+        groups = self._manager.get_blocks(request_id).blocks
+        pinned = tuple(
+            block
+            for group, count in zip(groups, counts, strict=True)
+            for block in group[:count]
+            if not block.is_null
+        )
+        self._pool.touch(pinned)
+        return pinned
+
+    def unpin(self, blocks: Blocks) -> None:
+        """Drop the references; what was full of tokens stays in the prefix cache."""
+        # Tail first, as vLLM frees a request: a prefix is worth more than what follows it.
+        self._pool.free_blocks(reversed(blocks))
+
+    def blocks_of(self, request_id: str) -> int:
+        """Blocks that a request has already, in its first group."""
+        groups = self._manager.get_blocks(request_id).blocks
+        return len(groups[0]) if groups else 0
+
+
+def yield_to_need(
+    manager: Any,
+    holder: PoolHolder,
+    *,
+    block_size: int | None,
+    settle: Callable[[], None],
+    held_blocks: Callable[[], int],
+    give_up_oldest: Callable[[], bool],
+) -> None:
+    """Let every allocation that finds no blocks have those of leases, oldest first.
+
+    Args:
+        manager: vLLM's `KVCacheManager`, whose method is replaced on this object.
+        holder: the references.
+        block_size: tokens per block; None where a token needs no block of its own in every
+            group, as with sliding windows: then nothing is said of what can be had in vain.
+        settle: drops the references of leases that have ended.
+        held_blocks: at least as many as all that could be given up.
+        give_up_oldest: gives up one lease; False when there is none.
+    """
+    allocate = manager.allocate_slots
+    signature = inspect.signature(allocate)
+
+    @functools.wraps(allocate)
+    def allocate_slots(*args: Any, **kwargs: Any) -> Any:
+        settle()
+        blocks = allocate(*args, **kwargs)
+        if blocks is not None:
+            return blocks
+        if block_size is not None:
+            call = signature.bind(*args, **kwargs)
+            call.apply_defaults()
+            least = least_need(call.arguments, block_size, holder.blocks_of)
+            # With all leases given up it would not fit: running requests have to end first.
+            if least > holder.free_blocks + held_blocks():
+                return None
+        while blocks is None and give_up_oldest():
+            blocks = allocate(*args, **kwargs)
+        return blocks
+
+    manager.allocate_slots = allocate_slots
+
+
+def least_need(call: dict[str, Any], block_size: int, blocks_of: Callable[[str], int]) -> int:
+    """Free blocks that a call of `allocate_slots` needs at the very least.
+
+    Of several groups only one is counted, and every block that a request has or finds counts in
+    full, so that the true need is never lower.
+    """
+    request = call["request"]
+    tokens = (
+        request.num_computed_tokens
+        + call["num_new_computed_tokens"]
+        + call["num_external_computed_tokens"]
+        + call["num_new_tokens"]
+    )
+    if call["full_sequence_must_fit"]:
+        tokens = max(tokens, request.num_tokens)
+    found = call["new_computed_blocks"]
+    have = blocks_of(request.request_id) + (len(found.blocks[0]) if found is not None else 0)
+    needed: int = -(-tokens // block_size) - have + call["reserved_blocks"]
+    return needed
+
+
+def drop_before_reset(manager: Any, drop: Callable[[], None]) -> None:
+    """Call `drop` before the prefix cache is reset, which fails while a block is held.
+
+    vLLM resets it after an update of weights and before it sleeps; the blocks are worth nothing
+    from then on.
+    """
+    reset = manager.reset_prefix_cache
+
+    @functools.wraps(reset)
+    def reset_prefix_cache(*args: Any, **kwargs: Any) -> Any:
+        drop()
+        return reset(*args, **kwargs)
+
+    manager.reset_prefix_cache = reset_prefix_cache

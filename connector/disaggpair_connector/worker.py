@@ -1,0 +1,86 @@
+"""The worker half: reads that are in time, and a handshake that says how the peer is set up.
+
+Checked in vLLM 0.31.0 to 0.33.0: `_pop_done_transfers` is the one place where the end of a read
+is seen, and a request that it names as failed is reported as such and computed again.
+"""
+
+import time
+from typing import Any
+
+from disaggpair_connector import engine
+from disaggpair_connector.digest import CHUNK_TOKENS
+from disaggpair_connector.metrics import PairStats
+from disaggpair_connector.prefill import READ_DEADLINES
+from disaggpair_connector.settings import Settings
+
+WIRE = 1
+"""Version of the protocol between the halves of P and D."""
+
+
+def compatibility_suffix(settings: Settings) -> str:
+    """What both roles must have in common besides vLLM's own factors, as text.
+
+    It stands in the hash that vLLM compares and prints at a mismatch, so the message names it.
+    """
+    bidirectional = "on" if settings.bidirectional else "off"
+    return f"+disaggpair/{WIRE},bidirectional={bidirectional},chunk={CHUNK_TOKENS}"
+
+
+class PairWorker(engine.NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM has no types here
+    """vLLM's pull worker on either role."""
+
+    def __init__(
+        self, vllm_config: Any, engine_id: str, kv_cache_config: Any, *, settings: Settings
+    ) -> None:
+        super().__init__(vllm_config, engine_id, kv_cache_config)
+        self.xfer_stats = PairStats()
+        self._suffix = compatibility_suffix(settings)
+        self._read_deadlines: dict[str, float] = {}
+
+    def register_kv_caches(self, kv_caches: Any) -> None:
+        """Register, and let the handshake compare the settings of both roles."""
+        super().register_kv_caches(kv_caches)
+        if not self.compat_hash.endswith(self._suffix):
+            self.compat_hash += self._suffix
+        if self.xfer_handshake_metadata is not None:
+            self.xfer_handshake_metadata.compatibility_hash = self.compat_hash
+
+    def start_load_kv(self, metadata: Any) -> None:
+        """Take the new reads' deadlines, then begin them."""
+        now = time.monotonic()
+        for request_id, seconds in getattr(metadata, READ_DEADLINES, {}).items():
+            self._read_deadlines[request_id] = now + seconds
+        super().start_load_kv(metadata)
+
+    def _pop_done_transfers(self, transfers: dict[str, list[int]]) -> tuple[set[str], set[str]]:
+        """Count a read that is seen to end after its deadline as failed, and end one that hangs.
+
+        D keeps the blocks until then and no longer, so what came later can be another request's.
+        """
+        done, failed = super()._pop_done_transfers(transfers)
+        now = time.monotonic()
+        for request_id in done:
+            if self._read_deadlines.pop(request_id, now) < now:
+                failed.add(request_id)
+        for request_id in self._overdue(transfers, now):
+            handles = transfers[request_id]
+            # vLLM keeps the blocks of a read whose handle cannot be released: it may still write.
+            held = [
+                handle
+                for handle in handles
+                if not self._handle_failed_transfer(request_id, handle, failed)
+            ]
+            if held:
+                transfers[request_id] = held
+            else:
+                del transfers[request_id]
+                del self._read_deadlines[request_id]
+                done.add(request_id)
+        return done, failed
+
+    def _overdue(self, transfers: dict[str, list[int]], now: float) -> list[str]:
+        return [
+            request_id
+            for request_id, deadline in self._read_deadlines.items()
+            if deadline < now and request_id in transfers
+        ]
