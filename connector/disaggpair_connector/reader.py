@@ -1,0 +1,237 @@
+"""P's questions to the lease listeners of Ds, asked beside its scheduler, which never waits.
+
+A read spends its lease: D answers one question about a lease and no second. So an answer that is
+lost leaves nothing to read, and one that comes when nobody wants it any more is given back, for D
+to free the blocks at once and not when the reader's time is over.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Generic, Literal, TypeVar
+
+from disaggpair_connector import wire
+from disaggpair_connector.reader_http import (
+    Answer,
+    Broken,
+    Garbled,
+    IdleConnections,
+    Late,
+    PeerConnection,
+)
+from disaggpair_connector.reader_ticket import Question, Ticket
+from disaggpair_connector.wire import Declined, DeclineReason, ReadAnswer
+
+__all__ = ["Declined", "LeaseReader", "ReadAnswer", "Ticket"]
+
+_CLOSE_S: Final = 2.0
+
+_REASONS: Final[dict[int, DeclineReason]] = {
+    403: "token",
+    404: "unknown",
+    409: "taken",
+    503: "busy",
+}
+
+T = TypeVar("T")
+
+
+class LeaseReader:
+    """Threads that ask, and connections that are kept for the next question.
+
+    Args:
+        threads: questions asked at a time.
+        waiting: questions that wait for a thread; more are declined at once.
+        connect_s: for a connection.
+        total_s: from `ask` to the result.
+        idle_s: how long a connection is kept.
+        clock: seconds that only grow.
+        log: for faults of ours; nothing of a question or an answer is written.
+    """
+
+    def __init__(
+        self,
+        *,
+        threads: int = 4,
+        waiting: int = 64,
+        connect_s: float = 1.0,
+        total_s: float = 3.0,
+        idle_s: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+        log: logging.Logger | None = None,
+    ) -> None:
+        self._log = log or logging.getLogger(__name__)
+        self._connect_s = connect_s
+        self._total_s = total_s
+        self._clock = clock
+        self._asked: Waiting[Ticket] = Waiting(waiting)
+        self._released: Waiting[Question] = Waiting(4 * waiting)
+        self._idle = IdleConnections(idle_s, clock)
+        self._used: set[PeerConnection] = set()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        runs = [self._ask_all] * threads + [self._release_all]
+        self._threads = [
+            threading.Thread(target=run, name=f"disaggpair-reader-{number}", daemon=True)
+            for number, run in enumerate(runs)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def ask(self, host: str, port: int, lease: str, token: str) -> Ticket:
+        """Ask a D for the right to read the blocks of a lease. Does not wait."""
+        question = Question(host, port, lease, token)
+        ticket = Ticket(question, self._clock() + self._total_s, self._clock, self._give_back)
+        if not question.is_sound():
+            ticket.settle(Declined("malformed"))
+        elif not self._asked.put(ticket):
+            ticket.settle(Declined("unreachable" if self._is_closed else "busy"))
+        return ticket
+
+    def release(self, host: str, port: int, lease: str, token: str) -> None:
+        """Tell a D that a lease is not wanted. Does not wait, and may be lost: leases also end."""
+        question = Question(host, port, lease, token)
+        if question.is_sound():
+            self._give_back(question)
+
+    def close(self) -> None:
+        """End the threads; what has no answer yet is declined, what is not released lapses."""
+        with self._lock:
+            self._is_closed = True
+            for connection in self._used:
+                connection.shut()
+        self._released.close()
+        for ticket in self._asked.close():
+            ticket.settle(Declined("unreachable"))
+        end = time.monotonic() + _CLOSE_S
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        self._idle.close()
+
+    def _give_back(self, question: Question) -> None:
+        self._released.put(question)
+
+    def _ask_all(self) -> None:
+        while (ticket := self._asked.get()) is not None:
+            if ticket.done():  # cancelled, or too late
+                continue
+            status, result = self._ask(ticket)
+            is_wanted = ticket.settle(result)
+            # The lease is being read by us, since D said so, and by nobody if this is dropped.
+            if status == 200 and not (is_wanted and isinstance(result, ReadAnswer)):
+                self._give_back(ticket.question)
+
+    def _ask(self, ticket: Ticket) -> tuple[int, ReadAnswer | Declined]:
+        """The status of D's answer, 0 without one, and what is made of it."""
+        status = 0
+        try:
+            answer = self._exchange(ticket.question, "read", ticket.deadline)
+            status = answer.status
+            if status != 200:
+                return status, Declined(_REASONS.get(status, "malformed"))
+            return status, wire.decode_read(answer.body)
+        except Broken:
+            return status, Declined("unreachable")
+        except Late:
+            return status, Declined("timeout")
+        except (Garbled, wire.Malformed):
+            return status, Declined("malformed")
+        except Exception:
+            # A thread that ended would leave all later questions without an answer.
+            self._log.exception("A question to a lease listener failed")
+            return status, Declined("malformed")
+
+    def _release_all(self) -> None:
+        while (question := self._released.get()) is not None:
+            try:
+                self._exchange(question, "release", self._clock() + self._total_s)
+            except (Broken, Late, Garbled):
+                continue
+            except Exception:
+                self._log.exception("The release of a lease failed")
+
+    def _exchange(
+        self, question: Question, action: Literal["read", "release"], deadline: float
+    ) -> Answer:
+        """Ask over a kept connection if there is one.
+
+        Raises:
+            Broken, Late or Garbled: there is no answer.
+        """
+        address = (question.host, question.port)
+        request = question.request(action)
+        if (kept := self._idle.take(address)) is not None:
+            try:
+                return self._use(kept, question, request, deadline)
+            except Broken as broken:
+                # The listener ends connections that wait. Had it heard the question all the same,
+                # it answers the second that the lease is taken.
+                if broken.is_answered:
+                    raise
+        connect_s = min(self._connect_s, deadline - self._clock())
+        if connect_s <= 0:
+            raise Late
+        fresh = PeerConnection(address, connect_s, self._clock)
+        return self._use(fresh, question, request, deadline)
+
+    def _use(
+        self, connection: PeerConnection, question: Question, request: bytes, deadline: float
+    ) -> Answer:
+        with self._lock:
+            if self._is_closed:
+                connection.close()
+                raise Broken(is_answered=False)
+            self._used.add(connection)
+        is_kept = False
+        try:
+            answer = connection.exchange(request, deadline)
+            is_kept = not answer.is_last
+            return answer
+        finally:
+            with self._lock:
+                self._used.discard(connection)
+            if is_kept and not self._is_closed:
+                self._idle.put((question.host, question.port), connection)
+            else:
+                connection.close()
+
+
+class Waiting(Generic[T]):
+    """A queue between threads that takes so many and refuses more.
+
+    Args:
+        limit: items at a time.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._items: deque[T] = deque()
+        self._changed = threading.Condition()
+        self._is_closed = False
+
+    def put(self, item: T) -> bool:
+        """Add an item; False if it is full or closed."""
+        with self._changed:
+            if self._is_closed or len(self._items) >= self._limit:
+                return False
+            self._items.append(item)
+            self._changed.notify()
+            return True
+
+    def get(self) -> T | None:
+        """Wait for an item; None once it is closed."""
+        with self._changed:
+            while not self._items and not self._is_closed:
+                self._changed.wait()
+            return self._items.popleft() if self._items else None
+
+    def close(self) -> list[T]:
+        """Wake those that wait, for good, and return what nobody took."""
+        with self._changed:
+            self._is_closed = True
+            left = list(self._items)
+            self._items.clear()
+            self._changed.notify_all()
+            return left
