@@ -102,15 +102,12 @@ def engine_fault(
             f"kv_buffer_device is 'cpu' on {device_type}: vLLM then queues no read of D's blocks, "
             f"and P waits for ever; leave it out or use {device_type!r}."
         )
-    if not settings.bidirectional:
-        return None
     if kv_role not in (contract.PREFILL_ROLE, contract.DECODE_ROLE):
         return (
-            f"kv_role is {kv_role!r} while {contract.EXTRA_BIDIRECTIONAL} is true: "
-            f"DisaggPairConnector must know which side an engine is on; use "
-            f"{contract.PREFILL_ROLE} or {contract.DECODE_ROLE}."
+            f"kv_role is {kv_role!r}: DisaggPairConnector must know which side an engine is on; "
+            f"use {contract.PREFILL_ROLE} or {contract.DECODE_ROLE}."
         )
-    if prefill_context_parallel_size > 1:
+    if settings.bidirectional and prefill_context_parallel_size > 1:
         return (
             f"--prefill-context-parallel-size is {prefill_context_parallel_size} while "
             f"{contract.EXTRA_BIDIRECTIONAL} is true: vLLM reads D's blocks only with 1."

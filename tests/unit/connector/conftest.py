@@ -14,7 +14,7 @@ import disaggpair_connector
 from disaggpair_connector import compat
 
 V1 = "vllm.distributed.kv_transfer.kv_connector.v1"
-OURS = ("engine", "connector")
+OURS = ("engine", "connector", "decode", "prefill", "worker", "metrics")
 
 
 class KVConnectorRole(Enum):
@@ -22,15 +22,65 @@ class KVConnectorRole(Enum):
     WORKER = 1
 
 
-class NixlPullConnector:
+class NixlBaseConnector:
     """Records what it was built with."""
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         self.built_with = (vllm_config, role, kv_cache_config)
+        self.engine_id = "engine"
+        self.connector_scheduler: Any = None
+        self.connector_worker: Any = None
 
     @classmethod
     def requires_piecewise_for_cudagraph(cls, extra_config: dict[str, Any]) -> bool:
         return False
+
+    def get_kv_connector_stats(self) -> Any:
+        return "the worker's"
+
+    def shutdown(self) -> None:
+        if self.connector_scheduler is not None:
+            self.connector_scheduler.shutdown()
+
+
+class NixlPullConnector(NixlBaseConnector):
+    """vLLM's own makes its halves; ours must not."""
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        raise NotImplementedError
+
+
+class Half:
+    """A half of vLLM's, on a loopback address."""
+
+    side_channel_host = "127.0.0.1"
+    block_size = 16
+    is_bidirectional_kv_xfer_enabled = True
+    kv_recompute_threshold = 64
+    _is_hma_required = False
+    _has_mamba = False
+
+    def __init__(self, vllm_config: Any, engine_id: str, kv_cache_config: Any) -> None:
+        self.engine_id = engine_id
+        self.kv_cache_config = kv_cache_config
+
+    def shutdown(self) -> None:
+        pass
+
+
+class Stats:
+    """vLLM's transfer statistics with one list."""
+
+    def __init__(self, data: dict[str, list[float]] | None = None) -> None:
+        self.data: dict[str, list[float]] = data or {}
+        if not self.data:
+            self.reset()
+
+    def reset(self) -> None:
+        self.data = {"transfer_duration": []}
+
+    def is_empty(self) -> bool:
+        return not self.data["transfer_duration"]
 
 
 Load = Callable[..., ModuleType]
@@ -46,13 +96,23 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
             "vllm": {"__version__": version},
             "vllm.logger": {"init_logger": logging.getLogger},
             f"{V1}.base": {"KVConnectorRole": KVConnectorRole},
-            f"{V1}.nixl.connector": {"NixlPullConnector": base},
+            "vllm.envs": {"VLLM_NIXL_SIDE_CHANNEL_PORT": 5600},
+            "vllm.platforms": {"current_platform": SimpleNamespace(device_type="cpu")},
+            f"{V1}.nixl.connector": {
+                "NixlBaseConnector": NixlBaseConnector,
+                "NixlPullConnector": base,
+            },
+            f"{V1}.nixl.pull_scheduler": {"NixlPullConnectorScheduler": Half},
+            f"{V1}.nixl.pull_worker": {"NixlPullConnectorWorker": Half},
+            f"{V1}.nixl.stats": {"NixlKVConnectorStats": Stats, "NixlPromMetrics": object},
         }
         parents = {name.rsplit(".", depth)[0] for name in names for depth in range(8)}
         for name in sorted(parents | names.keys()):
             module = ModuleType(name)
             vars(module).update(names.get(name, {}))
             monkeypatch.setitem(sys.modules, name, module)
+            if (parent := name.rpartition(".")[0]) in sys.modules:
+                setattr(sys.modules[parent], name.rpartition(".")[2], module)
         return importlib.import_module("disaggpair_connector.connector")
 
     yield import_connector
@@ -66,13 +126,23 @@ def engine_config() -> Callable[..., SimpleNamespace]:
     """A vLLM configuration with the members that the connector reads."""
 
     def make(
-        extra: dict[str, Any] | None = None, context_parallel: int = 1, routed_experts: bool = False
+        extra: dict[str, Any] | None = None,
+        *,
+        role: str = "kv_consumer",
+        context_parallel: int = 1,
+        prefill_context_parallel: int = 1,
+        routed_experts: bool = False,
+        index: int = 0,
     ) -> SimpleNamespace:
         return SimpleNamespace(
             kv_transfer_config=SimpleNamespace(
-                kv_role="kv_consumer", kv_connector_extra_config=extra or {}
+                kv_role=role, kv_buffer_device="cpu", kv_connector_extra_config=extra or {}
             ),
-            parallel_config=SimpleNamespace(decode_context_parallel_size=context_parallel),
+            parallel_config=SimpleNamespace(
+                decode_context_parallel_size=context_parallel,
+                prefill_context_parallel_size=prefill_context_parallel,
+                data_parallel_index=index,
+            ),
             aux_output_config=SimpleNamespace(enable_return_routed_experts=routed_experts),
         )
 

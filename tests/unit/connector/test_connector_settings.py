@@ -136,11 +136,16 @@ def test_an_engine_of_either_role_is_accepted_on_its_own_device(role: str, devic
     assert engine_fault(settings, **engine) is None
 
 
+def test_an_engine_that_is_on_both_sides_is_refused() -> None:
+    fault = engine_fault(parse_settings({}), **{**ENGINE, "kv_role": "kv_both"})
+    assert fault is not None
+    assert "kv_role is 'kv_both'" in fault
+    assert "use kv_producer or kv_consumer" in fault
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"kv_role": "kv_both"}, "kv_role is 'kv_both' while bidirectional_kv_xfer is true"),
-        ({"kv_role": "kv_both"}, "use kv_producer or kv_consumer"),
         ({"prefill_context_parallel_size": 2}, "--prefill-context-parallel-size is 2 while"),
     ],
 )

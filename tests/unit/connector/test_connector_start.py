@@ -1,7 +1,10 @@
 """The class that vLLM loads, against a stand-in for vLLM."""
 
 import logging
-from collections.abc import Callable
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -13,31 +16,87 @@ Load = Callable[..., ModuleType]
 EngineConfig = Callable[..., SimpleNamespace]
 
 
-def test_it_is_vllms_own_class_behind_a_check(load: Load, engine_config: EngineConfig) -> None:
+CACHE = SimpleNamespace(
+    kv_cache_groups=[SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=16))]
+)
+
+
+@pytest.fixture
+def made(load: Load) -> Iterator[Callable[..., Any]]:
+    """Connectors that are shut down after the test."""
     module = load()
-    config, cache = engine_config(), object()
-    role = module.engine.KVConnectorRole.WORKER
-    made = module.DisaggPairConnector(config, role, cache)
-    assert isinstance(made, module.engine.NixlPullConnector)
-    assert made.built_with == (config, role, cache)
+    connectors = []
+
+    def make(config: SimpleNamespace, role: str = "SCHEDULER") -> Any:
+        kind = module.engine.KVConnectorRole[role]
+        connectors.append(module.DisaggPairConnector(config, kind, CACHE))
+        return connectors[-1]
+
+    yield make
+    for connector in connectors:
+        connector.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("role", "half", "kind"),
+    [
+        ("SCHEDULER", "kv_consumer", "DecodeScheduler"),
+        ("SCHEDULER", "kv_producer", "PrefillScheduler"),
+        ("WORKER", "kv_consumer", "PairWorker"),
+        ("WORKER", "kv_producer", "PairWorker"),
+    ],
+)
+def test_it_is_vllms_own_class_with_halves_of_ours(
+    made: Callable[..., Any], engine_config: EngineConfig, role: str, half: str, kind: str
+) -> None:
+    connector = made(engine_config(role=half), role)
+    halves = [connector.connector_scheduler, connector.connector_worker]
+    assert [type(half).__name__ for half in halves if half is not None] == [kind]
 
 
 @pytest.mark.parametrize(("role", "lines"), [("SCHEDULER", 1), ("WORKER", 0)])
 def test_one_line_a_start_says_what_runs(
-    load: Load,
+    made: Callable[..., Any],
     engine_config: EngineConfig,
     caplog: pytest.LogCaptureFixture,
     role: str,
     lines: int,
 ) -> None:
-    module = load("0.33.0")
-    extra = {"bidirectional_kv_xfer": True, "backends": ["LIBFABRIC"], "decoder_kv_blocks_ttl": 900}
+    extra = {"backends": ["LIBFABRIC"], "decoder_kv_blocks_ttl": 900}
     with caplog.at_level(logging.INFO, "vllm.disaggpair"):
-        module.DisaggPairConnector(engine_config(extra), module.engine.KVConnectorRole[role], None)
+        made(engine_config(extra), role)
     assert caplog.messages == lines * [
-        "DisaggPairConnector 0.1.0: vllm=0.33.0 nixl=1.5.1 role=kv_consumer bidirectional=on "
-        "recompute_threshold_tokens=64 decode_ttl_s=900 prefill_lease_s=30 backends=LIBFABRIC"
+        "DisaggPairConnector 0.1.0: vllm=0.32.0 nixl=1.5.1 role=kv_consumer bidirectional=off "
+        "recompute_threshold_tokens=64 decode_ttl_s=900 prefill_lease_s=30 backends=LIBFABRIC "
+        "leases=none"
     ]
+
+
+def test_d_serves_its_leases_where_its_line_says(
+    made: Callable[..., Any], engine_config: EngineConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    extra = {"bidirectional_kv_xfer": True, "lease_port": port - 1}
+    with caplog.at_level(logging.INFO, "vllm.disaggpair"):
+        made(engine_config(extra, index=1))
+    assert caplog.messages[0].endswith(f"leases=127.0.0.1:{port}")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/leases", timeout=5)
+    with refused.value as answer:
+        assert answer.code == 403
+
+
+def test_what_is_counted_reaches_the_report_once(
+    made: Callable[..., Any], engine_config: EngineConfig
+) -> None:
+    connector = made(engine_config(role="kv_producer"))
+    assert connector.get_kv_connector_stats() is None
+    connector._tally.refused("unknown")
+    report = connector.get_kv_connector_stats()
+    assert report.data["disaggpair:refused_reads|unknown"] == [1]
+    assert connector.get_kv_connector_stats() is None
+    assert made(engine_config(), "WORKER").get_kv_connector_stats() == "the worker's"
 
 
 def test_a_wrong_key_is_refused_in_both_halves(load: Load, engine_config: EngineConfig) -> None:
@@ -59,9 +118,15 @@ def test_a_wrong_key_is_refused_before_the_engine_is_built(load: Load) -> None:
     [
         ({"context_parallel": 2}, "--decode-context-parallel-size is 2"),
         ({"routed_experts": True}, "--enable-return-routed-experts does not work"),
+        ({"extra": {"bidirectional_kv_xfer": True}, "role": "kv_both"}, "kv_role is 'kv_both'"),
+        ({"role": "kv_both"}, "kv_role is 'kv_both'"),
+        (
+            {"extra": {"bidirectional_kv_xfer": True}, "prefill_context_parallel": 2},
+            "--prefill-context-parallel-size is 2",
+        ),
     ],
 )
-def test_settings_that_vllm_handles_by_the_name_of_its_own_connector_are_refused(
+def test_settings_that_do_not_work_with_it_are_refused(
     load: Load, engine_config: EngineConfig, setting: dict[str, Any], sentence: str
 ) -> None:
     module = load()
