@@ -117,7 +117,11 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
                 handle.alone(params)
                 self._protect(request.request_id, leg)
             else:
-                self._check(request, leg)
+                # One that the API refused (vLLM's own stand-in for it, with another prompt) reads
+                # nothing, and only lets P free the blocks.
+                if not getattr(request, "abort_immediately", False):
+                    self._check(request, leg)
+                self._use_up(leg)
                 handle.offered(params, leg)
         except HandleError as refusal:
             # P is not told: its blocks may be another request's to read, and lapse by themselves.
@@ -126,14 +130,7 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
             handle.alone(params)
 
     def _check(self, request: Any, offer: Offer) -> None:
-        """Raise HandleError unless the offer's blocks hold this prompt's tokens.
-
-        A second request with one offer (a sibling of `n` above 1, a retry) is refused: the first
-        one's read ends P's lease.
-        """
-        name = (offer.peer.engine_id, offer.peer.request_id)
-        if name in self._read_offers:
-            raise HandleError("used", "the blocks were offered to an earlier request")
+        """Raise HandleError unless the offer's blocks hold this prompt's tokens."""
         left = offer.issued + offer.lease_s - self._wall()
         if not LATE_MARGIN_S <= left <= offer.lease_s + LATE_MARGIN_S:
             raise HandleError("late", f"P's lease has {left:.1f} s left")
@@ -148,6 +145,15 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         digest = handle.offer_digest(held, offer.peer, offer.block_ids, offer.block_size)
         if not secrets.compare_digest(digest, offer.digest):
             raise HandleError("tokens", "the blocks were offered for other tokens")
+
+    def _use_up(self, offer: Offer) -> None:
+        """Raise HandleError for a second request with one offer: a sibling of `n` above 1, a retry.
+
+        The first one's read ends P's lease, and the second one's would free what the first reads.
+        """
+        name = (offer.peer.engine_id, offer.peer.request_id)
+        if name in self._read_offers:
+            raise HandleError("used", "the blocks were offered to an earlier request")
         self._read_offers[name] = None
         if len(self._read_offers) > _REMEMBERED_OFFERS:
             self._read_offers.popitem(last=False)
