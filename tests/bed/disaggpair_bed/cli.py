@@ -30,6 +30,7 @@ PARTS = {
         "disaggpair_bed.releases.command", "compare a vLLM wheel with what the connector relies on"
     ),
     "demo": Part("disaggpair_bed.demo.command", "show a pair at work"),
+    "hostile": Part("disaggpair_bed.hostile.command", "do to a pair what accidents do"),
 }
 
 

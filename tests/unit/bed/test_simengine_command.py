@@ -100,6 +100,38 @@ def test_an_unknown_extra_key_is_ignored_without_a_message(
 
 
 @pytest.mark.parametrize(
+    ("extra", "side_channel", "port"),
+    [({}, "5600", 5700), ({}, "0", 0), ({"lease_port": 9000}, "5600", 9000)],
+)
+def test_our_connector_has_a_port_for_leases(
+    extra: dict[str, Any], side_channel: str, port: int
+) -> None:
+    config = {**OURS, "kv_connector_extra_config": extra}
+    options = parse(
+        config=config, VLLM_NIXL_SIDE_CHANNEL_PORT=side_channel, DISAGGPAIR_LEASE_KEY="k"
+    )
+    assert (options.lease_port, options.lease_key) == (port, "k")
+    assert parse(config=PLAIN).lease_port == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "release", "text"),
+    [
+        ({"kv_connector_extra_config": {"lease_prot": 1}}, "0.33.0", "did you mean 'lease_port'?"),
+        ({"kv_connector_extra_config": {"lease_claim_s": 0}}, "0.33.0", "lease_claim_s is 0"),
+        ({"kv_role": "kv_both"}, "0.33.0", "kv_role is 'kv_both'"),
+        ({"kv_buffer_device": "cpu"}, "0.33.0", "kv_buffer_device is 'cpu' on cuda"),
+        ({}, "0.30.0", "vLLM 0.30.0 is not supported by DisaggPairConnector"),
+    ],
+)
+def test_our_connector_refuses_what_vllms_own_takes(
+    capsys: pytest.CaptureFixture[str], changes: dict[str, Any], release: str, text: str
+) -> None:
+    assert text in fault(capsys, config={**OURS, **changes}, SIMENGINE_VERSION=release)
+    assert parse(config={**PLAIN, **changes}, SIMENGINE_VERSION=release).transfer is not None
+
+
+@pytest.mark.parametrize(
     ("config", "text"),
     [
         ({**PLAIN, "kv_rol": "kv_both"}, "kv_rol: Unexpected keyword argument"),

@@ -256,21 +256,6 @@ async def timed(request: Any) -> float:
     return time.monotonic() - began
 
 
-async def test_our_connector_behaves_as_the_plain_one(client: Client) -> None:
-    ours = {
-        "kv_connector": "DisaggPairConnector",
-        "kv_connector_module_path": "disaggpair_connector.connector",
-    }
-    async with (
-        running_engine("prefill", "--no-enable-prefix-caching", transfer=ours) as prefill,
-        running_engine("decode", transfer=ours) as decode,
-    ):
-        chat = Conversation(client, prefill.url, decode.url)
-        await chat.say(LONG)
-        assert (await chat.say(LONG)).status == 200
-        assert prefill.engine.core.stats.external_kv_transfer > 0
-
-
 async def test_an_engine_without_a_connector_pins_nothing(client: Client) -> None:
     async with running_engine() as engine:
         plain = replace(

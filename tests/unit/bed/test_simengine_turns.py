@@ -1,6 +1,7 @@
 """Turns through two simulated engines over real sockets."""
 
 from collections.abc import AsyncIterator
+from typing import Literal
 
 import aiohttp
 import pytest
@@ -17,15 +18,22 @@ async def client() -> AsyncIterator[Client]:
         yield Client(session)
 
 
+@pytest.fixture(params=["Nixl", "DisaggPair"])
+def connector(request: pytest.FixtureRequest) -> Literal["Nixl", "DisaggPair"]:
+    name: Literal["Nixl", "DisaggPair"] = request.param
+    return name
+
+
 @pytest.fixture
-async def prefill() -> AsyncIterator[RunningEngine]:
-    async with running_engine("prefill", "--no-enable-prefix-caching") as engine:
+async def prefill(connector: Literal["Nixl", "DisaggPair"]) -> AsyncIterator[RunningEngine]:
+    flag = "--no-enable-prefix-caching"
+    async with running_engine("prefill", flag, connector=connector) as engine:
         yield engine
 
 
 @pytest.fixture
-async def decode() -> AsyncIterator[RunningEngine]:
-    async with running_engine("decode") as engine:
+async def decode(connector: Literal["Nixl", "DisaggPair"]) -> AsyncIterator[RunningEngine]:
+    async with running_engine("decode", connector=connector) as engine:
         yield engine
 
 

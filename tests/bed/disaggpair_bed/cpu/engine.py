@@ -1,10 +1,8 @@
 """One `vllm serve` on the CPU as a plain process: started, killed, started again."""
 
-import contextlib
 import json
 import os
 import shutil
-import signal
 import tempfile
 import time
 import urllib.error
@@ -18,7 +16,7 @@ from disaggpair_bed.cpu.image import engine_environment
 from disaggpair_bed.cpu.install import Engines
 from disaggpair_bed.cpu.model import SERVED_NAME
 from disaggpair_bed.cpu.options import BLOCK_SIZE, RoleName, RoleOptions
-from disaggpair_bed.cpu.usage import Usage, process_tree, usage
+from disaggpair_bed.cpu.usage import Usage, kill_session, usage
 from disaggpair_bed.processes import Process, tail
 from disaggpair_connector import contract
 
@@ -115,13 +113,9 @@ class Engine:
 
     def kill(self) -> None:
         """End all its processes at once with SIGKILL, as a power cut does."""
-        pid = self._process.pid
-        if pid is None or not self.running:
-            return
-        for member in reversed(process_tree(pid)):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(member, signal.SIGKILL)
-        self._process.stop()
+        if (leader := self._process.pid) is not None:
+            kill_session(leader)
+            self._process.stop()
 
     def restart(self) -> None:
         """End it at once if it runs, start it again and wait until it serves."""
@@ -131,10 +125,11 @@ class Engine:
 
     def usage(self) -> list[Usage]:
         """What each of its processes has taken of the machine since its start."""
-        pid = self._process.pid
-        return usage(pid) if pid is not None else []
+        leader = self._process.pid
+        return usage(leader) if leader is not None else []
 
     def stop(self) -> None:
         """End it and drop its temporary files."""
         self._process.stop()
+        self.kill()
         shutil.rmtree(self._temporary, ignore_errors=True)

@@ -1,12 +1,23 @@
-"""What a process and all below it take of the machine, from /proc."""
+"""The processes of a session: what they take of the machine, and the end of all of them.
 
+An engine is a session. Its core and its worker outlive an API server that is killed or gives up,
+and keep its ports.
+"""
+
+import contextlib
 import os
 import re
+import select
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
+_KILLED_WITHIN_S = 10.0
+
+# Fields of /proc/PID/stat, from the third one on, which is the state.
+_STATE, _SESSION, _USER_TIME, _SYSTEM_TIME = 0, 3, 11, 12
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -23,29 +34,43 @@ class Usage:
     """Resident memory with an equal share of what it shares with others; 0 if unreadable."""
 
 
-def process_tree(pid: int) -> list[int]:
-    """A process and all its descendants that live, parents before children."""
-    children: dict[int, list[int]] = {}
+def session_members(leader: int) -> list[int]:
+    """All processes of the session that a process leads or led, oldest first.
+
+    A session outlives its leader, and its number is not given to another process before its last
+    member ended.
+    """
+    found = []
     for entry in _PROC.iterdir():
-        if entry.name.isdigit() and (stat := _stat(int(entry.name))):
-            children.setdefault(int(stat[1]), []).append(int(entry.name))
-    found = [pid] if _stat(pid) else []
-    for member in found:  # grows while it is walked
-        found += children.get(member, [])
-    return found
+        if entry.name.isdigit():
+            stat = _stat(int(entry.name))
+            if stat and int(stat[_SESSION]) == leader:
+                found.append(int(entry.name))
+    return sorted(found)
 
 
-def usage(pid: int) -> list[Usage]:
-    """What each process of a tree has taken so far; one that ends meanwhile is left out."""
-    return list(_read(process_tree(pid)))
+def kill_session(leader: int) -> None:
+    """SIGKILL for all members of a session; returns when they have ended."""
+    while members := session_members(leader):
+        with contextlib.ExitStack() as held:
+            for member in members:
+                with contextlib.suppress(ProcessLookupError):
+                    descriptor = os.pidfd_open(member)
+                    held.callback(os.close, descriptor)
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                    held.callback(select.select, [descriptor], [], [], _KILLED_WITHIN_S)
+
+
+def usage(leader: int) -> list[Usage]:
+    """What each member of a session has taken so far; one that ends meanwhile is left out."""
+    return list(_read(session_members(leader)))
 
 
 def _read(pids: list[int]) -> Iterator[Usage]:
     for pid in pids:
         stat = _stat(pid)
         if stat:
-            # utime and stime, fields 14 and 15 of proc(5); the list begins with field 3.
-            cpu_s = (int(stat[11]) + int(stat[12])) / _TICKS_PER_S
+            cpu_s = (int(stat[_USER_TIME]) + int(stat[_SYSTEM_TIME])) / _TICKS_PER_S
             yield Usage(pid, _name(pid), cpu_s, _memory_bytes(pid))
 
 
@@ -56,7 +81,7 @@ def _stat(pid: int) -> list[str]:
     except OSError:
         return []
     fields = text.rpartition(")")[2].split()
-    return [] if fields[0] == "Z" else fields
+    return [] if fields[_STATE] == "Z" else fields
 
 
 def _name(pid: int) -> str:

@@ -1,0 +1,107 @@
+"""A run of hostile turns on a pair that it starts."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import aiohttp
+
+from disaggpair_bed.cpu.install import Engines
+from disaggpair_bed.cpu.options import NO_PREFIX_CACHING, Connector
+from disaggpair_bed.cpu.pair import Pair, PairOptions, RoleOptions
+from disaggpair_bed.hostile import operations
+from disaggpair_bed.hostile.record import Record
+from disaggpair_bed.hostile.stage import Stage
+from disaggpair_connector import contract
+
+_USAGE = re.compile(r"^vllm:kv_cache_usage_perc\{[^}]*\} (\S+)$", re.MULTILINE)
+_LEASE_KEY = "hostile"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run."""
+
+    connector: Connector
+    turns: int
+    seed: int
+    prefix_caching: bool
+    """Of P; D always has it."""
+    ttl_s: float = 30.0
+    """How long D holds a turn."""
+    hung_s: float = 45.0
+    """A leg without an answer for so long counts as hung; above `ttl_s`, since a request of the
+    plain connector may have to wait for that."""
+    decode_blocks: int = 600
+    """D's cache, in blocks of 32 tokens: a conversation of the run takes up to 94."""
+
+
+def pair_options(plan: Plan) -> PairOptions:
+    """The pair that a plan is for."""
+    environment = {"DISAGGPAIR_LEASE_KEY": _LEASE_KEY}
+    ttl = {contract.EXTRA_DECODE_TTL: plan.ttl_s}
+    return PairOptions(
+        connector=plan.connector,
+        prefill=RoleOptions(
+            args=() if plan.prefix_caching else (NO_PREFIX_CACHING,),
+            environment=environment,
+            extra=ttl,
+        ),
+        decode=RoleOptions(
+            args=("--num-gpu-blocks-override", str(plan.decode_blocks)),
+            environment=environment,
+            extra=ttl,
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run found."""
+
+    record: Record
+    still_held: tuple[float, float]
+    """Share of P's and of D's cache in use after every lease has to be over."""
+
+
+def run(
+    plan: Plan, engines: Engines, model: Path, folder: Path, say: Callable[[str], None]
+) -> Outcome:
+    """Start the pair, play the turns, and end it."""
+    with Pair(engines, model, folder, pair_options(plan)) as pair:
+        return asyncio.run(_run(plan, pair, say))
+
+
+async def _run(plan: Plan, pair: Pair, say: Callable[[str], None]) -> Outcome:
+    async with aiohttp.ClientSession() as session:
+        stage = Stage(
+            pair,
+            session,
+            Random(plan.seed),
+            ttl_s=plan.ttl_s,
+            hung_s=plan.hung_s,
+            say=say,
+        )
+        step = max(1, plan.turns // 10)
+        for turns in range(step, plan.turns + step, step):
+            await operations.play(stage, min(turns, plan.turns))
+            say(f"{stage.record.turns} turns, {stage.record.total.faults} faults")
+        return Outcome(stage.record, await _still_held(stage, plan.ttl_s))
+
+
+async def _still_held(stage: Stage, ttl_s: float) -> tuple[float, float]:
+    """Cache usage when nothing can be held any more; waits as long as that takes."""
+    deadline = stage.now_s() + max(ttl_s, 30) + 15  # P's own leases last 30 s
+    while True:
+        shares = [_usage(await client.metrics()) for client in (stage.p, stage.d)]
+        if max(shares) == 0 or stage.now_s() > deadline:
+            return shares[0], shares[1]
+        await asyncio.sleep(1)
+
+
+def _usage(page: str) -> float:
+    found = _USAGE.search(page)
+    return float(found[1]) if found else float("nan")
