@@ -64,7 +64,7 @@ forget: install
 
 .PHONY: test-fast
 test-fast: install ## unit, golden, properties, contract: about a minute
-	$(BIN)/coverage run -m pytest -m "not cluster and not engines" tests
+	$(BIN)/coverage run -m pytest -m "not cluster and not engines and not wheels" tests
 
 .PHONY: test-cluster
 test-cluster: platform install ## a real control plane, process nodes, simulated engines
@@ -75,6 +75,11 @@ test-cluster: platform install ## a real control plane, process nodes, simulated
 test-e2e: platform install ## real engines on the CPU
 	$(BIN)/disaggpair-bed install all
 	$(BIN)/coverage run -m pytest -m engines tests
+
+.PHONY: test-releases
+test-releases: platform install ## the code of every vLLM release that is accepted (1 GB to download, not in `make test`)
+	$(BIN)/disaggpair-bed install engines
+	$(PYTEST) -m wheels tests
 
 .PHONY: coverage
 coverage: ## floors: 90 % over all, 100 % for the pure modules

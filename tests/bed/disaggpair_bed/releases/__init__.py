@@ -7,5 +7,5 @@ facts       what the sources do, as far as the connector relies on it
 snapshot    what a release has of the declaration, as JSON; what it lacks, in words
 uses        what the connector's own sources take from vLLM, to compare with the declaration
 fetch       wheels and their sources in the cache
-code        a program that runs with the code of a release
+released    a program that runs with the code of a release
 """
