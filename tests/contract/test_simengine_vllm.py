@@ -355,6 +355,7 @@ class _Simulated:
         request, computed = self.request, self.case["computed"]
         request.computed = request.local_hit = computed
         count = self.connector.matched_tokens(request)
+        assert count is not None
         total = -(-(computed + count if computed + count else request.prompt_tokens) // BLOCK_SIZE)
         request.blocks = list(range(1, total + 1))
         self.connector.allocated(request, count)

@@ -155,6 +155,38 @@ def test_an_answer_is_wrong_only_where_the_oracle_saw_it(
 
 
 @settings(deadline=None, max_examples=40)
+@given(TURNS, st.booleans(), st.integers(1, 40), st.integers(60, 200))
+def test_with_our_connector_no_use_of_a_handle_is_unsafe_and_every_answer_is_right(
+    turns: list[tuple[int, str]], caching: bool, answer_tokens: int, decode_blocks: int
+) -> None:
+    """Any mixture of good and bad uses of handles, on a D that may have to give leases up."""
+    net = LocalNet()
+    prefill = net.engine("P", pair="prefill", prefix_caching=caching)
+    decode = net.engine("D", pair="decode", num_blocks=decode_blocks)
+    alone = net.engine("alone", prefix_caching=False)
+    prompt = array("Q")
+    handle: dict[str, Any] | None = None
+    for number, (length, way) in enumerate(turns):
+        prompt = prompt + array("Q", range(1000 * number, 1000 * number + 4 * length))
+        if way == "edit":
+            prompt[len(prompt) // 2] += 7
+        elif way == "short":
+            prompt = prompt[: max(1, len(prompt) // 2)]
+        prompt = prompt[-(decode_blocks - 20) * 16 :]
+        params = TURN_1 if way == "full" or handle is None else handle
+        if way == "twice":
+            net.ask(prefill, prompt, params, max_tokens=1)
+        first = net.ask(prefill, prompt, params, max_tokens=1)
+        answer = net.ask(decode, prompt, first.params, max_tokens=answer_tokens)
+        assert answer.tokens == net.ask(alone, prompt, max_tokens=answer_tokens).tokens
+        handle = answer.params
+        prompt = prompt + array("Q", answer.tokens)
+    net.pass_time(1000)
+    assert prefill.oracle.violations == decode.oracle.violations == []
+    assert (prefill.pool.usage, decode.pool.usage) == (0, 0)
+
+
+@settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(1, 150), st.booleans()), min_size=1, max_size=4),
     st.booleans(),

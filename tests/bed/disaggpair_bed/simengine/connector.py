@@ -1,17 +1,24 @@
 """The KV connector of one engine: leases for peers, and what is asked of peers.
 
 Both halves of vLLM's NIXL pull connector as far as they decide something; moving the bytes is
-left to whoever takes the jobs.
+left to whoever takes the jobs. `decodeconnector` and `prefillconnector` are ours, on top of it.
 """
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from disaggpair_bed.simengine import decisions
-from disaggpair_bed.simengine.decisions import Ending, EngineCrash, Queued, TransferSettings
+from disaggpair_bed.simengine.decisions import (
+    Ending,
+    EngineCrash,
+    Finish,
+    Queued,
+    TransferSettings,
+)
 from disaggpair_bed.simengine.handle import HandleMaker
 from disaggpair_bed.simengine.heartbeats import Heartbeats
-from disaggpair_bed.simengine.job import NotifyJob, Peer, ReadJob, Request
+from disaggpair_bed.simengine.job import NotifyJob, Peer, ReadJob, Request, Sampling
 from disaggpair_bed.simengine.leases import LeaseTable
 from disaggpair_bed.simengine.oracle import Oracle
 from disaggpair_bed.simengine.pool import BlockPool
@@ -47,8 +54,8 @@ class PullConnector:
         """A request was queued: its peer's lease is renewed from now on."""
         self.heartbeats.start(request.id, request.params)
 
-    def matched_tokens(self, request: Request) -> int:
-        """Tokens that are promised from a peer beyond those in the cache.
+    def matched_tokens(self, request: Request) -> int | None:
+        """Tokens that are promised from a peer beyond those in the cache; None: not known yet.
 
         Raises:
             EngineCrash: the parameters cannot be reckoned with.
@@ -81,12 +88,18 @@ class PullConnector:
                 tuple(request.blocks[request.local_hit // self._pool.block_size :]),
                 params["remote_block_ids"],
                 params.get("remote_blocks_expiry_time"),
+                self._read_deadline(request),
             )
         )
 
-    def received(self, request_id: str) -> None:
-        """The read of a request has ended, well or not."""
+    def _read_deadline(self, request: Request) -> float | None:
+        """When the read that is queued for a request must have ended."""
+        return None
+
+    def received(self, request_id: str, data: bytes | None, now: float) -> bytes | None:
+        """The read of a request has ended: what of it may be used; None when it went wrong."""
         self.heartbeats.stop(request_id)
+        return data
 
     def aborted_while_parked(self, request: Request) -> None:
         """A request ended whose KV is on its way."""
@@ -102,6 +115,7 @@ class PullConnector:
             EngineCrash: its peer has to be told and is not named.
         """
         self.heartbeats.stop(request.id)
+        self._over(request)
         params = request.params
         finish = decisions.at_finish(params, ending, len(request.blocks), self._settings)
         if finish.notify_peer and params is not None:
@@ -109,24 +123,39 @@ class PullConnector:
         if finish.pin_s is None:
             self.leases.untrack(request.id)
             return False, None
-        expiry = now + finish.pin_s
+        return self._keep(request, finish, now + finish.pin_s)
+
+    def _over(self, request: Request) -> None:
+        """A request is over, before its blocks are."""
+
+    def _keep(
+        self, request: Request, finish: Finish, expiry: float
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """Keep the blocks of a request for a peer; as `finished`."""
         lease = self.leases.pin(request.id, finish.role, request.blocks, expiry)
         leaked = lease.deadline is None
         self._oracle.given(request.id, finish.role, request.computed, request.blocks, leaked=leaked)
+        return True, self._parameters(request, finish.role, expiry)
+
+    def _parameters(self, request: Request, role: str, expiry: float) -> dict[str, Any]:
+        """What is returned for the blocks of a request."""
         held = request.blocks[: -(-request.computed // self._pool.block_size)]
-        made = self._handles.make(
-            request.id, finish.role, held, request.computed, expiry, request.cached
-        )
-        return True, made
+        return self._handles.make(request.id, role, held, request.computed, expiry, request.cached)
 
     def refused(self, params: dict[str, Any]) -> None:
         """A request was refused before it was queued: its peer may free.
 
+        As in vLLM, where a request of one token stands for it and is over at once.
+
         Raises:
             EngineCrash: the peer is not named.
         """
-        if decisions.at_finish(params, Ending.ABORTED, 0, self._settings).notify_peer:
-            self._notifies.append(notify_job("refused", params))
+        one = array("Q", [0])
+        request = Request(
+            "refused", len(one), one, Sampling(max_tokens=1), params, is_rejected=True
+        )
+        self.arrived(request)
+        self.finished(request, Ending.ABORTED, 0.0)
 
     # What peers ask for.
 
@@ -154,7 +183,27 @@ class PullConnector:
         """A peer still waits for the blocks of these requests."""
         self.leases.extend(request_ids, now + self._settings.prefill_lease_s * 2 // 3)
 
-    # Time.
+    # Blocks and time.
+
+    def give_up(self, missing: int) -> bool:
+        """Free some blocks that are only kept, as so many are missing; False if none can be."""
+        return False
+
+    def settle(self) -> None:
+        """Free the blocks of leases that others have ended."""
+
+    def reset(self) -> None:
+        """The prefix cache is about to be forgotten."""
+
+    @property
+    def kept(self) -> int:
+        """Leases of this engine."""
+        return len(self.leases)
+
+    @property
+    def must_poll(self) -> bool:
+        """Whether a waiting request may become ready without a message to this engine."""
+        return False
 
     def expire(self, now: float) -> None:
         """Free the blocks whose time is up."""
@@ -173,6 +222,9 @@ class PullConnector:
         jobs = (self._reads, self._notifies)
         self._reads, self._notifies = [], []
         return jobs
+
+
+MakeConnector = Callable[[TransferSettings, BlockPool, HandleMaker, Stats, Oracle], PullConnector]
 
 
 def notify_job(request_id: str, params: Mapping[str, Any]) -> NotifyJob:

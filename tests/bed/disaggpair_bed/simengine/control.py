@@ -42,16 +42,18 @@ class _Control:
         self._recorder = recorder
 
     async def oracle(self, _: web.Request) -> web.Response:
+        self._engine.core.connector.settle()
         return _json(self._engine.oracle.report())
 
     async def state(self, _: web.Request) -> web.Response:
         core = self._engine.core
+        core.connector.settle()
         return _json(
             {
                 "engine_id": self._engine.engine_id,
                 "blocks": core.pool.num_blocks,
                 "free_blocks": core.pool.free_blocks,
-                "leases": len(core.connector.leases),
+                "leases": core.connector.kept,
                 "running": core.running,
                 "waiting": core.waiting,
                 "reading": core.reading,
@@ -83,7 +85,7 @@ class _Control:
         return _json({})
 
     async def reset_cache(self, _: web.Request) -> web.Response:
-        self._engine.core.pool.reset_prefix_cache()
+        self._engine.core.reset_prefix_cache()
         return _json({})
 
 

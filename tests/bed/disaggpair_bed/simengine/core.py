@@ -9,11 +9,11 @@ except a result, so a read that was promised and never queued parks it for ever,
 """
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from disaggpair_bed.simengine import tokens
-from disaggpair_bed.simengine.connector import PullConnector
+from disaggpair_bed.simengine.connector import MakeConnector, PullConnector
+from disaggpair_bed.simengine.coresettings import CoreSettings
 from disaggpair_bed.simengine.decisions import Ending, EngineCrash, TransferSettings
 from disaggpair_bed.simengine.handle import HandleMaker
 from disaggpair_bed.simengine.job import Output, Request, Step
@@ -22,22 +22,6 @@ from disaggpair_bed.simengine.oracle import Oracle
 from disaggpair_bed.simengine.pool import BlockPool
 from disaggpair_bed.simengine.stats import Stats
 from disaggpair_bed.simengine.toymodel import ToyModel, logprob
-
-
-@dataclass(frozen=True)
-class CoreSettings:
-    """Sizes and switches of a core."""
-
-    model: str = "toy"
-    num_blocks: int = 4096
-    block_size: int = 16
-    max_model_len: int = 131_072
-    max_batched_tokens: int = 8192
-    max_sequences: int = 256
-    prefix_caching: bool = True
-    transfer: TransferSettings | None = None
-    """None: the engine runs without a KV connector."""
-    abort_during_read_crashes: bool = False
 
 
 class EngineCore:
@@ -49,13 +33,14 @@ class EngineCore:
         model: ToyModel,
         handles: HandleMaker,
         oracle: Oracle | None = None,
+        make_connector: MakeConnector = PullConnector,
     ) -> None:
         self.settings = settings
         self.oracle = oracle or Oracle()
         self.stats = Stats()
         self.pool = BlockPool(settings.num_blocks, settings.block_size)
         self._transfer = settings.transfer or TransferSettings()
-        self.connector = PullConnector(self._transfer, self.pool, handles, self.stats, self.oracle)
+        self.connector = make_connector(self._transfer, self.pool, handles, self.stats, self.oracle)
         self._cache = KVCache(
             self.pool, settings.model, self.oracle, prefix_caching=settings.prefix_caching
         )
@@ -115,7 +100,7 @@ class EngineCore:
     def read_finished(self, request_id: str, data: bytes | None, now: float) -> None:
         """KV of a parked request has arrived; None when it could not be read."""
         self._reading.discard(request_id)
-        self.connector.received(request_id)
+        data = self.connector.received(request_id, data, now)
         aborted = self._aborted_while_parked.pop(request_id, None)
         if aborted is not None:
             self._cache.free(aborted)
@@ -140,6 +125,11 @@ class EngineCore:
             # The last token is computed again: its output is what samples the next one.
             request.computed -= 1
 
+    def reset_prefix_cache(self) -> None:
+        """Forget the prefix cache, and the leases with it."""
+        self.connector.reset()
+        self.pool.reset_prefix_cache()
+
     # State.
 
     @property
@@ -156,6 +146,11 @@ class EngineCore:
     def reading(self) -> int:
         """Requests whose KV is on its way."""
         return len(self._reading)
+
+    @property
+    def must_poll(self) -> bool:
+        """Whether the next step may go on although nothing arrived."""
+        return bool(self._waiting) and self.connector.must_poll
 
     def next_deadline(self) -> float | None:
         """When a step has something to do although nothing arrived."""
@@ -188,7 +183,7 @@ class EngineCore:
             if request not in self._running or budget == 0:
                 break
             count = min(len(request.tokens) - request.computed, budget)
-            while not self._cache.grow(request, request.computed + count):
+            while not self._grow(request, request.computed + count):
                 preempted = True
                 victim = self._running.pop()
                 self._preempt(victim)
@@ -199,6 +194,13 @@ class EngineCore:
                 budget -= count
         return budget, scheduled, preempted
 
+    def _grow(self, request: Request, positions: int) -> bool:
+        """Blocks for so many positions, those of leases if need be."""
+        while not self._cache.grow(request, positions):
+            if not self.connector.give_up(self._cache.missing(request, positions)):
+                return False
+        return True
+
     def _preempt(self, request: Request) -> None:
         self.stats.preemptions += 1
         self._cache.free(request)
@@ -207,12 +209,17 @@ class EngineCore:
 
     def _schedule_waiting(self, budget: int) -> list[tuple[Request, int]]:
         scheduled = []
+        skipped: list[Request] = []
         while self._waiting and budget > 0 and len(self._running) < self.settings.max_sequences:
             request = self._waiting[0]
             looks_up = request.computed == 0
             external = self._look_up(request) if looks_up else 0
+            if external is None:
+                self._cache.free(request)
+                skipped.append(self._waiting.popleft())
+                continue
             count = 0 if external else min(len(request.tokens) - request.computed, budget)
-            if not self._cache.grow(request, request.computed + external + count):
+            if not self._grow(request, request.computed + external + count):
                 if looks_up:
                     self._cache.free(request)
                 break
@@ -228,10 +235,11 @@ class EngineCore:
                 self._running.append(request)
                 scheduled.append((request, count))
                 budget -= count
+        self._waiting.extendleft(reversed(skipped))
         return scheduled
 
-    def _look_up(self, request: Request) -> int:
-        """Adopt the local prefix; returns the tokens that a peer has beyond it."""
+    def _look_up(self, request: Request) -> int | None:
+        """Adopt the local prefix; returns the tokens that a peer has beyond it, None: not yet."""
         self._cache.adopt_prefix(request)
         if self.settings.transfer is None or not request.reads_prefix_cache:
             return 0
@@ -260,7 +268,7 @@ class EngineCore:
         token, digest = self._sample(request)
         self.stats.generation_tokens += 1
         output = Output(request.id, token, logprob(digest), cached_tokens=request.reported_cached)
-        ending = _ending(request, token, self.settings.max_model_len)
+        ending = request.ending_after(token, self.settings.max_model_len)
         if ending is not None:
             self._running.remove(request)
             output = replace(
@@ -287,14 +295,3 @@ class EngineCore:
         else:
             self._cache.free(request)
         return Output(request.id, None, ending=ending, params=params)
-
-
-def _ending(request: Request, token: int, max_model_len: int) -> Ending | None:
-    sampling = request.sampling
-    if token == tokens.END_OF_TURN and not sampling.ignore_eos:
-        return Ending.STOPPED
-    if token in sampling.stop_token_ids and request.sampled >= sampling.min_tokens:
-        return Ending.STOPPED
-    if request.sampled >= sampling.max_tokens or len(request.tokens) >= max_model_len:
-        return Ending.LENGTH
-    return None

@@ -18,6 +18,9 @@ from disaggpair_bed.simengine.oracle import Oracle
 from disaggpair_bed.simengine.peers import Peers, TransferFailure
 from disaggpair_bed.simengine.sequence import Delta, Detokenizer
 from disaggpair_bed.simengine.sidechannel import SideChannel
+from disaggpair_bed.simengine.sides import side_of
+
+_POLL_S = 0.002
 
 T = TypeVar("T")
 Deliver = Callable[[Delta | None], None]
@@ -46,10 +49,14 @@ class Engine:
             options.side_channel_port,
             options.tp_size,
         )
-        self.core = EngineCore(options.core, options.answers, self._handles, self.oracle)
+        self._side = side_of(options, clock)
+        self.core = EngineCore(
+            options.core, options.answers, self._handles, self.oracle, self._side.make_connector
+        )
         self._clock = clock
         self._settings = options.core.transfer or decisions.TransferSettings()
-        compatibility = wire.compatibility(options.release, options.model)
+        pair = options.transfer.pair if options.transfer else None
+        compatibility = wire.compatibility(options.release, options.model, pair)
         self._channel = SideChannel(
             self.core, self.engine_id, compatibility, clock=clock, changed=self._wake_up
         )
@@ -65,6 +72,7 @@ class Engine:
             self._handles.port = await self._channel.start(
                 self.options.side_channel_host, self.options.side_channel_port
             )
+            await self._side.start(self.core.connector)
         self._spawn(self._run())
 
     async def stop(self) -> None:
@@ -76,6 +84,7 @@ class Engine:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._channel.stop()
         await self._peers.close()
+        await self._side.stop()
 
     async def idle(self, timeout_s: float) -> None:
         """Wait until no request runs and no blocks are pinned, at most so long."""
@@ -144,6 +153,8 @@ class Engine:
     async def _sleep(self) -> None:
         """Until something arrives or a deadline comes."""
         deadline = self.core.next_deadline()
+        if self.core.must_poll:  # as vLLM steps on while requests wait
+            deadline = self._clock() + _POLL_S
         timer = None
         if deadline is not None:
             delay = max(deadline - self._clock(), 0.001)
@@ -224,6 +235,8 @@ class Engine:
         blocks = decisions.paired_blocks(job.local_blocks, job.remote_block_ids)
         size = len(blocks) * self.options.core.block_size * BYTES_PER_POSITION
         await asyncio.sleep(self.options.costs.transfer_s(len(blocks), size))
+        if job.is_late(self._clock()):
+            return None
         return await connection.read(job.remote_request_id, blocks)
 
     async def _notify(self, job: NotifyJob) -> None:

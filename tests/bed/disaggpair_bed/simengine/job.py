@@ -4,6 +4,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Any
 
+from disaggpair_bed.simengine import tokens
 from disaggpair_bed.simengine.decisions import Ending
 
 
@@ -30,6 +31,8 @@ class Request:
     salt: str = ""
     reads_prefix_cache: bool = True
     """False: prompt logprobs are wanted, so everything is computed."""
+    is_rejected: bool = False
+    """It stands for a request that the API refused."""
 
     blocks: list[int] = field(default_factory=list)
     hashes: list[bytes] = field(default_factory=list)
@@ -42,18 +45,34 @@ class Request:
     """Prompt tokens that were promised by the connector at the first admission."""
     cached: int = 0
     """Prompt tokens that were not to be computed, at the first admission."""
+    told_cached: Any = field(init=False, default=None)
+    """`remote_prefill_cached_tokens`, which vLLM reads before the connector sees the parameters."""
     preempted: bool = False
     answer_length: int | None = None
+
+    def __post_init__(self) -> None:
+        self.told_cached = (self.params or {}).get("remote_prefill_cached_tokens")
 
     @property
     def sampled(self) -> int:
         """Tokens sampled so far."""
         return len(self.tokens) - self.prompt_tokens
 
+    def ending_after(self, token: int, max_model_len: int) -> Ending | None:
+        """How the request ends with the token that was sampled last; None if it goes on."""
+        sampling = self.sampling
+        if token == tokens.END_OF_TURN and not sampling.ignore_eos:
+            return Ending.STOPPED
+        if token in sampling.stop_token_ids and self.sampled >= sampling.min_tokens:
+            return Ending.STOPPED
+        if self.sampled >= sampling.max_tokens or len(self.tokens) >= max_model_len:
+            return Ending.LENGTH
+        return None
+
     @property
     def reported_cached(self) -> int:
         """Prompt tokens that a cache saved, on P when D was told of them: what usage reports."""
-        remote = (self.params or {}).get("remote_prefill_cached_tokens")
+        remote = self.told_cached
         return remote if isinstance(remote, int) else self.cached
 
 
@@ -76,6 +95,12 @@ class ReadJob:
     local_blocks: tuple[int, ...]
     remote_block_ids: Any
     expiry: Any
+    deadline: float | None = None
+    """When it must have ended, on the reader's clock; None for no limit."""
+
+    def is_late(self, now: float) -> bool:
+        """Whether nothing may be read any more."""
+        return self.deadline is not None and now >= self.deadline
 
 
 @dataclass(frozen=True)

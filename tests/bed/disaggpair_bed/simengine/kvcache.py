@@ -39,7 +39,7 @@ class KVCache:
 
     def grow(self, request: Request, positions: int) -> bool:
         """Blocks for so many positions; False, and nothing taken, when there are too few."""
-        missing = -(-positions // self.pool.block_size) - len(request.blocks)
+        missing = self.missing(request, positions)
         if missing <= 0:
             return True
         blocks = self.pool.allocate(missing)
@@ -47,6 +47,10 @@ class KVCache:
             return False
         request.blocks.extend(blocks)
         return True
+
+    def missing(self, request: Request, positions: int) -> int:
+        """Blocks that a request lacks for so many positions."""
+        return -(-positions // self.pool.block_size) - len(request.blocks)
 
     def load(self, request: Request, data: bytes) -> None:
         """Put what was read from a peer behind the local prefix and file it."""

@@ -6,18 +6,26 @@ decides; `engine` and `sidechannel` do the same over sockets.
 
 from array import array
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from disaggpair_bed.simengine import decisions
-from disaggpair_bed.simengine.core import CoreSettings, EngineCore
+from disaggpair_bed.simengine.connector import MakeConnector, PullConnector
+from disaggpair_bed.simengine.core import EngineCore
+from disaggpair_bed.simengine.coresettings import CoreSettings
 from disaggpair_bed.simengine.decisions import Ending, TransferSettings
+from disaggpair_bed.simengine.decodeconnector import DecodeConnector
 from disaggpair_bed.simengine.handle import HandleMaker
 from disaggpair_bed.simengine.job import Output, ReadJob, Request, Sampling, Step
+from disaggpair_bed.simengine.localleases import LEASE_PORT, LocalReader
 from disaggpair_bed.simengine.oracle import Oracle
+from disaggpair_bed.simengine.prefillconnector import PrefillConnector
 from disaggpair_bed.simengine.release import Release
 from disaggpair_bed.simengine.toymodel import ToyModel
+from disaggpair_connector.book import LeaseBook
 
 RELEASE = Release.parse("0.33.0")
+CLAIM_S = READ_S = 30.0
 
 
 @dataclass
@@ -41,6 +49,8 @@ class LocalNet:
         self.held: list[tuple[EngineCore, ReadJob]] = []
         """Reads that wait while `hold_reads` is set."""
         self.hold_reads = False
+        self.hold_answers = False
+        """Answers of the owners of leases do not come."""
         self._next_id = 0
 
     def engine(
@@ -49,18 +59,53 @@ class LocalNet:
         transfer: TransferSettings | None = None,
         *,
         connected: bool = True,
+        pair: Literal["prefill", "decode"] | None = None,
         **settings: Any,
     ) -> EngineCore:
-        """Start an engine, without a connector if not `connected`; replaces one of the same id."""
-        transfer = transfer or TransferSettings(bidirectional=True)
+        """Start an engine, without a connector if not `connected`; replaces one of the same id.
+
+        With a role in a `pair` it has our connector instead of vLLM's own.
+        """
+        transfer = transfer or TransferSettings(
+            bidirectional=True, recompute_on_failure=pair == "prefill"
+        )
         core = EngineCore(
             CoreSettings(transfer=transfer if connected else None, **settings),
             ToyModel(),
             HandleMaker(RELEASE, engine_id, engine_id, 5600),
             Oracle(enabled=True),
+            self._make_connector(pair, transfer, settings.get("block_size", 16)),
         )
+        if isinstance(core.connector, DecodeConnector):
+            core.connector.lease_port = LEASE_PORT
         self.cores[engine_id] = core
         return core
+
+    def _make_connector(
+        self, pair: str | None, transfer: TransferSettings, block_size: int
+    ) -> MakeConnector:
+        def clock() -> float:
+            return self.now
+
+        if pair is None:
+            return PullConnector
+        if pair == "prefill":
+            reader = LocalReader(self._book_of, block_size, READ_S, lambda: not self.hold_answers)
+            return partial(PrefillConnector, reader=reader, clock=clock, wall=clock)
+        book = LeaseBook(
+            epoch="",
+            ttl_s=transfer.decode_ttl_s,
+            claim_s=CLAIM_S,
+            read_s=READ_S,
+            clock=clock,
+            wall_clock=clock,
+        )
+        return partial(DecodeConnector, book=book, wall=clock)
+
+    def _book_of(self, host: str) -> LeaseBook | None:
+        core = self.cores.get(host)
+        connector = core.connector if core else None
+        return connector.book if isinstance(connector, DecodeConnector) else None
 
     def submit(
         self,
@@ -70,6 +115,7 @@ class LocalNet:
         *,
         max_tokens: int = 20,
         salt: str = "",
+        reads_prefix_cache: bool = True,
     ) -> str:
         """Queue a request that ends by its length; returns its id."""
         self._next_id += 1
@@ -84,6 +130,7 @@ class LocalNet:
                 sampling=sampling,
                 params=dict(params) if params is not None else None,
                 salt=salt,
+                reads_prefix_cache=reads_prefix_cache,
             )
         )
         return request_id
@@ -147,6 +194,8 @@ class LocalNet:
     def _read(self, core: EngineCore, job: ReadJob) -> bytes | None:
         owner = self.cores.get(job.peer.engine_id)
         if owner is None or decisions.is_expired(job.expiry, 0.0, self.now):
+            return None
+        if job.is_late(self.now):
             return None
         blocks = decisions.paired_blocks(job.local_blocks, job.remote_block_ids)
         try:

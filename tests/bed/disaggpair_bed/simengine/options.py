@@ -3,10 +3,10 @@
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from disaggpair_bed.simengine.core import CoreSettings
+from disaggpair_bed.simengine.coresettings import CoreSettings
 from disaggpair_bed.simengine.release import Release
 from disaggpair_bed.simengine.template import ChatTemplate
 from disaggpair_bed.simengine.toymodel import ToyModel
@@ -56,6 +56,8 @@ class EngineOptions:
     port: int = 8000
     side_channel_host: str = "localhost"
     side_channel_port: int = 5600
+    lease_key: str = ""
+    """Bearer key of the lease listener."""
     tp_size: int = 1
     transfer: TransferConfig | None = None
     core: CoreSettings = field(default_factory=CoreSettings)
@@ -70,6 +72,14 @@ class EngineOptions:
     costs: Costs = field(default_factory=Costs)
     control: bool = False
     """The /sim endpoints exist and the oracle records."""
+
+    @property
+    def lease_port(self) -> int:
+        """Port of the lease listener; free ones are taken together with the side channel's."""
+        pair = self.transfer.pair if self.transfer else None
+        if pair is None or (pair.lease_port is None and self.side_channel_port == 0):
+            return 0
+        return pair.lease_port_from(self.side_channel_port)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -161,7 +171,8 @@ def parse_command_line(argv: Sequence[str], environ: Mapping[str, str]) -> Engin
     except ValueError:
         parser.error(f"{contract.SIDE_CHANNEL_PORT_ENV} is not a port number")
     host = environ.get(contract.SIDE_CHANNEL_HOST_ENV, "localhost")
-    return _options(known, release, config, host, port)
+    options = _options(known, release, config, host, port)
+    return replace(options, lease_key=environ.get(contract.LEASE_KEY_ENV, ""))
 
 
 def _options(

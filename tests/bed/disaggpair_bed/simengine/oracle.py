@@ -6,14 +6,15 @@ was unsafe is a *violation*, whatever the engine answered. A test ends with `vio
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-State = Literal["live", "leaked", "consumed", "released", "expired"]
+State = Literal["live", "leaked", "consumed", "released", "expired", "reclaimed"]
 
 _UNSAFE = {
     "consumed": "second_use",
     "released": "use_after_release",
     "expired": "use_after_expiry",
+    "reclaimed": "use_after_reclaim",
 }
 
 
@@ -86,7 +87,7 @@ class Oracle:
 
     def report(self) -> dict[str, Any]:
         """The record as JSON values."""
-        states: tuple[State, ...] = ("live", "leaked", "consumed", "released", "expired")
+        states: tuple[State, ...] = get_args(State)
         return {
             "handles": {state: self.count(state) for state in states},
             "by_role": {

@@ -87,6 +87,8 @@ async def running_engine(
     model: str = "toy",
     release: str = "0.33.0",
     control: bool = True,
+    connector: Literal["DisaggPair", "Nixl"] = "Nixl",
+    lease_key: str = "",
     bidirectional: bool = True,
     extra: dict[str, Any] | None = None,
     transfer: dict[str, Any] | None = None,
@@ -96,15 +98,22 @@ async def running_engine(
 
     `flags` are those of the command line, `extra` goes into `kv_connector_extra_config`,
     `transfer` into the transfer configuration itself, `changes` replace fields of EngineOptions.
-    The oracle records and /sim exists unless `control` is False.
+    The oracle records and /sim exists unless `control` is False. With connector DisaggPair a P
+    recomputes what it cannot read, as the operator has it.
     """
     roles = {
         "prefill": contract.PREFILL_ROLE,
         "decode": contract.DECODE_ROLE,
         "both": contract.LEGACY_ROLE,
     }
+    ours = {
+        "kv_connector": contract.CONNECTOR_CLASS,
+        "kv_connector_module_path": contract.CONNECTOR_MODULE,
+        "kv_load_failure_policy": "recompute" if role == "prefill" else "fail",
+    }
     config = {
         "kv_connector": contract.NIXL_CONNECTOR_CLASS,
+        **(ours if connector == "DisaggPair" else {}),
         "kv_role": roles[role],
         "kv_connector_extra_config": {
             contract.EXTRA_BIDIRECTIONAL: bidirectional,
@@ -117,6 +126,7 @@ async def running_engine(
         "SIMENGINE_VERSION": release,
         contract.SIDE_CHANNEL_HOST_ENV: "127.0.0.1",
         contract.SIDE_CHANNEL_PORT_ENV: "0",
+        contract.LEASE_KEY_ENV: lease_key,
     }
     options = parse_command_line([*argv, "--host", "127.0.0.1", "--port", "0"], environ)
     engine = RunningEngine(replace(options, control=control, **changes))

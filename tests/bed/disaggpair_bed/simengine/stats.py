@@ -44,6 +44,14 @@ class Stats:
     bytes_transferred: Histogram = field(default_factory=Histogram)
     finished: dict[str, int] = field(default_factory=dict)
     """Finished requests by finish reason."""
+    verified_tokens: int = 0
+    """Tokens that our connector let be read after it had compared them."""
+    refused_reads: dict[str, int] = field(default_factory=dict)
+    """Reads that it did not let happen, by reason."""
+
+    def refused(self, reason: str) -> None:
+        """A read did not happen."""
+        self.refused_reads[reason] = self.refused_reads.get(reason, 0) + 1
 
     def prompt(self, tokens: int, cached: int, external: int) -> None:
         """A prompt is done: how many of its tokens were not computed, and those from a peer."""

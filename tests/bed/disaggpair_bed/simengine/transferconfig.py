@@ -7,10 +7,13 @@ from typing import Any
 
 from disaggpair_bed.simengine.decisions import TransferSettings
 from disaggpair_bed.simengine.release import Release
-from disaggpair_connector import contract
+from disaggpair_connector import compat, contract, errors
+from disaggpair_connector import settings as ours
 
 ROLES = ("kv_producer", "kv_consumer", "kv_both")
 POLICIES = ("fail", "recompute")
+DEVICE = "cuda"
+"""Device type of the platform that is simulated."""
 
 
 class ConfigError(ValueError):
@@ -25,6 +28,8 @@ class TransferConfig:
     role: str
     engine_id: str | None
     settings: TransferSettings
+    pair: ours.Settings | None = None
+    """Settings of our connector; None with vLLM's own."""
 
     @classmethod
     def parse(cls, value: object, release: Release) -> "TransferConfig | None":
@@ -64,6 +69,7 @@ class TransferConfig:
                 recompute_on_failure=policy == "recompute",
                 host_buffer=value.get("kv_buffer_device") == "cpu",
             ),
+            _pair_settings(value, extra, release),
         )
 
 
@@ -82,6 +88,30 @@ def _check_connector(connector: str, module: object) -> None:
         )
     if importlib.util.find_spec(contract.CONNECTOR_MODULE) is None:
         raise ConfigError(f"kv_connector_module_path: no module named {module!r}")
+
+
+def _pair_settings(
+    value: Mapping[str, Any], extra: Mapping[str, Any], release: Release
+) -> ours.Settings | None:
+    """Settings of our connector, which refuses more than vLLM does."""
+    if value["kv_connector"] != contract.CONNECTOR_CLASS:
+        return None
+    if fault := compat.vllm_fault(str(release)):
+        raise ConfigError(fault)
+    try:
+        pair = ours.parse_settings(extra)
+    except errors.ConfigError as error:
+        raise ConfigError(str(error)) from None
+    fault = ours.engine_fault(
+        pair,
+        kv_role=value["kv_role"],
+        kv_buffer_device=value.get("kv_buffer_device", DEVICE),
+        device_type=DEVICE,
+        prefill_context_parallel_size=1,
+    )
+    if fault is not None:
+        raise ConfigError(fault)
+    return pair
 
 
 def _settings(extra: Mapping[str, Any], release: Release) -> TransferSettings:

@@ -18,14 +18,20 @@ from typing import Any
 import orjson
 
 from disaggpair_bed.simengine.release import Release
+from disaggpair_connector.settings import Settings
 
 _LENGTH = struct.Struct(">I")
 _LARGEST_HEADER = 64 * 1024 * 1024
 
 
-def compatibility(release: Release, model: str) -> str:
-    """What both sides of a transfer must have in common, as a digest."""
+def compatibility(release: Release, model: str, pair: Settings | None) -> str:
+    """What both sides of a transfer must have in common, as a digest.
+
+    `pair` are the settings of our connector, of which both sides need the same direction.
+    """
     text = f"{release}|{release.connector_version}|{model}"
+    if pair is not None:
+        text += f"|disaggpair, bidirectional {pair.bidirectional}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 
