@@ -1,7 +1,7 @@
 """D's lease listener: where a router finds and claims leases, and a P redeems them.
 
-One thread accepts, and one for each client answers; none of them is the scheduler's. What they
-share with the scheduler is the book. A client can hold up nobody: its connection is bounded in
+Each thread accepts a connection and answers on it until it ends; none is the scheduler's, and what
+they share with the scheduler is the book. A client can hold up nobody: its connection is bounded in
 time, and a watch has no queue, for the book keeps the last events and each watch reads them at
 its own pace.
 """
@@ -24,6 +24,9 @@ from disaggpair_connector.table import Gone
 
 _BACKLOG: Final = 128
 _STOP_S: Final = 5.0
+_SPARE: Final = 3
+"""Threads that wait for a connection, so that a new one is answered without a start of one."""
+
 _LINES: Final = 256
 """Events in one piece of a watch."""
 
@@ -64,8 +67,9 @@ class LeaseListener:
         self._routes = Routes(book, key=key, lease_port=port, block_size=block_size, read_s=read_s)
         self._clients = Clients(self._limits.connections)
         self._watches = threading.BoundedSemaphore(self._limits.watches)
-        self._accepting: threading.Thread | None = None
-        self._answering: set[threading.Thread] = set()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._free = 0  # threads that wait for a connection, or will
         self._stopping = threading.Event()
         self._socket: socket.socket | None = None
         self.address = ""
@@ -82,48 +86,66 @@ class LeaseListener:
         host, port = listening.getsockname()[:2]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._routes.lease_port = port
-        self._accepting = threading.Thread(
-            target=self._accept, args=(listening,), name="disaggpair-leases", daemon=True
-        )
-        self._accepting.start()
+        self._grow(_SPARE)
         return int(port)
 
     def stop(self) -> None:
         """End all connections and threads; the port is free then."""
         self._stopping.set()
         self._book.close()
-        end = time.monotonic() + _STOP_S
-        if self._socket is not None and self._accepting is not None:
+        if self._socket is not None:
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept()
-            self._accepting.join(end - time.monotonic())
-            self._socket.close()
+                self._socket.shutdown(socket.SHUT_RDWR)  # wakes the threads in accept()
         self._clients.shut()
-        for thread in list(self._answering):
+        with self._lock:
+            threads = [thread for thread in self._threads if thread.is_alive()]
+        end = time.monotonic() + _STOP_S
+        for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
+        if self._socket is not None:
+            self._socket.close()
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _grow(self, spare: int) -> None:
+        """Let so many threads be free. They stay: as many as there were connections at a time."""
+        while True:
+            with self._lock:
+                if self._free >= spare or self._stopping.is_set():
+                    return
+                name = f"disaggpair-leases-{len(self._threads)}"
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                self._threads.append(thread)
+                self._free += 1
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no more; those that answer come back
+                with self._lock:
+                    self._threads.remove(thread)
+                    self._free -= 1
+                return
+
+    def _run(self) -> None:
+        assert self._socket is not None
         while not self._stopping.is_set():
             try:
-                sock, _ = listening.accept()
+                sock, _ = self._socket.accept()
             except OSError:  # no descriptors are left, or the client is gone already
                 self._stopping.wait(0.1)
                 continue
-            self._admit(Connection(sock, self._limits))
+            with self._lock:
+                self._free -= 1
+            try:
+                self._grow(1)
+                self._admit(Connection(sock, self._limits))
+            except Exception:
+                self._log.exception("A connection to the lease listener failed")
+            finally:
+                with self._lock:
+                    self._free += 1
 
     def _admit(self, connection: Connection) -> None:
-        if not self._clients.admit(connection):
-            connection.refuse(_FULL)
-            return
-        thread = threading.Thread(
-            target=self._serve, args=(connection,), name="disaggpair-leases-client", daemon=True
-        )
-        self._answering.add(thread)
-        try:
-            thread.start()
-        except RuntimeError:  # the system has no more threads
-            self._answering.discard(thread)
-            self._clients.leave(connection)
+        if self._clients.admit(connection):
+            self._serve(connection)
+        else:
             connection.refuse(_FULL)
 
     def _serve(self, connection: Connection) -> None:
@@ -133,12 +155,12 @@ class LeaseListener:
                     connection.linger()
                     break
                 self._clients.wait(connection)
+                self._grow(_SPARE)  # after the answer, since a start takes milliseconds
         except Lost:
             pass
         finally:
             self._clients.leave(connection)
             connection.close()
-            self._answering.discard(threading.current_thread())
 
     def _answer(self, connection: Connection) -> bool:
         """Answer the request that has begun; False if the connection ends with it."""

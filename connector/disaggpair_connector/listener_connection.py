@@ -62,7 +62,8 @@ class Connection:
         self._limits = limits
         self._clock = clock
         self._received = b""
-        sock.settimeout(None)
+        if sock.gettimeout() is not None:  # a default of the process; a call for nothing costs
+            sock.settimeout(None)
         with contextlib.suppress(OSError):  # the client is gone, as the first use will show
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._limit(socket.SO_SNDTIMEO, limits.send_s)
