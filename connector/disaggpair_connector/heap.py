@@ -26,7 +26,7 @@ class LeaseHeap:
     ) -> None:
         self._leases = leases
         self._number_of = number_of
-        self._entries: list[tuple[float, int, str]] = []
+        self._entries: list[tuple[float, str]] = []
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -35,20 +35,18 @@ class LeaseHeap:
         """Put a lease where its number says."""
         if (number := self._number_of(lease)) is None:
             return
-        heappush(self._entries, (number, lease.serial, lease.id))
+        heappush(self._entries, (number, lease.id))
         if len(self._entries) > 2 * len(self._leases) + _SPARE:
             numbered = [(self._number_of(lease), lease) for lease in self._leases.values()]
-            self._entries = [
-                (number, lease.serial, lease.id) for number, lease in numbered if number is not None
-            ]
+            self._entries = [(number, lease.id) for number, lease in numbered if number is not None]
             heapify(self._entries)
 
     def first(self) -> Lease | None:
         """The lease with the lowest number."""
         while self._entries:
-            number, serial, name = self._entries[0]
+            number, name = self._entries[0]
             lease = self._leases.get(name)
-            if lease and lease.serial == serial and self._number_of(lease) == number:
+            if lease and self._number_of(lease) == number:
                 return lease
             heappop(self._entries)
         return None

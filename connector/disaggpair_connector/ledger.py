@@ -67,7 +67,7 @@ class Ledger:
         return lease
 
     def count_until(self, now: float) -> None:
-        """Count what lasts. To be called before any change."""
+        """Count what has lasted since the last call. To be called before any change."""
         self.counters.block_seconds += self.census.blocks * (now - self._counted_until)
         self._counted_until = now
 

@@ -249,16 +249,17 @@ class LeaseTable:
     def _advance(self) -> float:
         """Do what is due, and return the time."""
         now = self._clock()
-        self._ledger.count_until(now)
         while (lease := self._ledger.first_due()) is not None and lease.due <= now:
-            self._pass(lease, now)
+            self._ledger.count_until(lease.due)
+            self._pass(lease)
+        self._ledger.count_until(now)
         return now
 
-    def _pass(self, lease: Lease, now: float) -> None:
-        """A time of a lease has passed."""
+    def _pass(self, lease: Lease) -> None:
+        """Do what is due for a lease."""
         if lease.state == "reading":
             self._ended.append(self._ledger.end(lease, "overdue"))
-        elif lease.expires <= now:
+        elif lease.due == lease.expires:
             self._ended.append(self._ledger.end(lease, "expired"))
         else:
             self._counters.lapsed += 1

@@ -154,6 +154,17 @@ def test_a_listing_tells_what_the_clock_has_changed(table: LeaseTable, clock: Cl
     assert told(table, 1)[0]["reason"] == "expired"
 
 
+def test_a_claim_that_nobody_looked_after_lapses_before_the_lease_expires(
+    table: LeaseTable, clock: Clock
+) -> None:
+    grant(table)
+    table.claim("a", "read")
+    clock.now += 1000
+    table.sweep()
+    assert [event["type"] for event in told(table, 2)] == ["lapsed", "ended"]
+    assert table.counters.block_seconds == 2 * 100
+
+
 def test_events_that_are_not_kept_are_gone(clock: Clock) -> None:
     table = new_table(clock, kept_events=3)
     for name in "abcde":

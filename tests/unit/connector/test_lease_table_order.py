@@ -85,13 +85,6 @@ def test_a_changed_number_holds_from_the_push_on(looks: Looks, heap: LeaseHeap) 
     assert heap.first() is early
 
 
-def test_a_lease_of_an_id_that_was_used_before_is_another(looks: Looks, heap: LeaseHeap) -> None:
-    put(looks, heap, lease("a", 1, 1.0))
-    put(looks, heap, lease("a", 2, 9.0))
-    put(looks, heap, other := lease("b", 3, 5.0))
-    assert heap.first() is other
-
-
 def test_what_is_out_of_date_does_not_pile_up(looks: Looks, heap: LeaseHeap) -> None:
     put(looks, heap, lease("first", 0, 0.0))
     for number in range(1, 10_000):
