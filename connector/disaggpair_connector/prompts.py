@@ -20,15 +20,22 @@ class Prompts:
         self._of: dict[str, TokenDigests] = {}
 
     def digests(self, request: Any, tokens: int) -> Digests | None:
-        """Digests of the leading tokens of a request; None if it is not made of token ids."""
-        if not is_comparable(request):
+        """Digests of the leading tokens of a request.
+
+        None if it has fewer, or is not made of token ids alone: embeddings, or the ids below 0
+        with which vLLM marks places whose token is not known yet.
+        """
+        if tokens > request.num_tokens or not is_comparable(request):
             return None
         started = time.perf_counter()
         digests = self._of.get(request.request_id)
         if digests is None or digests.tokens > tokens:
             digests = TokenDigests(identity_of(request), media_of(request))
             self._of[request.request_id] = digests
-        digests.extend(request.all_token_ids[digests.tokens : tokens])
+        try:
+            digests.extend(request.all_token_ids[digests.tokens : tokens])
+        except OverflowError:
+            return None
         found = digests.at(tokens)
         self._tally.digest(time.perf_counter() - started)
         return found
