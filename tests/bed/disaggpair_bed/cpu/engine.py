@@ -23,7 +23,7 @@ from disaggpair_connector import contract
 HTTP_PORT: Final = 8000
 SIDE_CHANNEL_PORT: Final = 5600
 
-START_TIMEOUT_S: Final = 300.0
+START_TIMEOUT_S: Final = 600.0
 """Both start in 45 s on two idle cores; imports are all of it, so others slow it down."""
 
 _POLL_S = 0.5

@@ -7,7 +7,7 @@ is in the state that it needs.
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from disaggpair_bed.hostile import accidents, histories, misuse
+from disaggpair_bed.hostile import accidents, claims, histories, misuse
 from disaggpair_bed.hostile.stage import Stage
 
 Operation = Callable[[Stage], Awaitable[bool]]
@@ -33,6 +33,9 @@ WEIGHTS: Final[Mapping[Operation, int]] = {
     accidents.leave: 3,
     accidents.siblings: 1,
     accidents.direct: 4,
+    claims.claimed: 4,
+    claims.overtaken: 2,
+    claims.claimed_direct: 4,
 }
 """Of about a hundred."""
 

@@ -10,6 +10,7 @@ from random import Random
 import aiohttp
 
 from disaggpair_bed.cpu.install import Engines
+from disaggpair_bed.cpu.leases import LEASE_ENVIRONMENT
 from disaggpair_bed.cpu.options import NO_PREFIX_CACHING, Connector
 from disaggpair_bed.cpu.pair import Pair, PairOptions, RoleOptions
 from disaggpair_bed.hostile import operations
@@ -18,7 +19,6 @@ from disaggpair_bed.hostile.stage import Stage
 from disaggpair_connector import contract
 
 _USAGE = re.compile(r"^vllm:kv_cache_usage_perc\{[^}]*\} (\S+)$", re.MULTILINE)
-_LEASE_KEY = "hostile"
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,16 @@ class Plan:
 
 def pair_options(plan: Plan) -> PairOptions:
     """The pair that a plan is for."""
-    environment = {"DISAGGPAIR_LEASE_KEY": _LEASE_KEY}
     ttl = {contract.EXTRA_DECODE_TTL: plan.ttl_s}
     return PairOptions(
         connector=plan.connector,
         prefill=RoleOptions(
             args=() if plan.prefix_caching else (NO_PREFIX_CACHING,),
-            environment=environment,
             extra=ttl,
         ),
         decode=RoleOptions(
             args=("--num-gpu-blocks-override", str(plan.decode_blocks)),
-            environment=environment,
+            environment=LEASE_ENVIRONMENT,
             extra=ttl,
         ),
     )

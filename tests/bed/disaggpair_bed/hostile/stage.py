@@ -16,6 +16,7 @@ from typing import Any, Final
 import aiohttp
 
 from disaggpair_bed.cpu.engine import Engine
+from disaggpair_bed.cpu.leases import Leases
 from disaggpair_bed.cpu.pair import Pair
 from disaggpair_bed.demo import counters
 from disaggpair_bed.hostile.client import FIRST_TURN, Client, Leg
@@ -23,6 +24,7 @@ from disaggpair_bed.hostile.conversation import Conversation, Handle, Tokens
 from disaggpair_bed.hostile.distribution import TOLERANCE, Top, largest_distance
 from disaggpair_bed.hostile.record import Counts, Record, is_wrong
 from disaggpair_bed.hostile.turns import Played, Turn
+from disaggpair_connector import contract
 
 ANSWER_TOKENS: Final = 16
 _SIGN_OF_LIFE: Final = (5,) * 40
@@ -61,6 +63,9 @@ class Stage:
         self.conversations: list[Conversation] = []
         self.p = Client(session, pair.prefill.url, hung_s)
         self.d = Client(session, pair.decode.url, hung_s)
+        self.leases = (
+            Leases(session, pair.decode) if pair.options.connector == "DisaggPair" else None
+        )
         self._say = say
         self._numbers = itertools.count()
         self._decks: dict[tuple[str, ...], list[str]] = {}
@@ -108,7 +113,7 @@ class Stage:
         if turn.is_direct:
             played.decode = await self._d_leg(turn, turn.direct)
             return played
-        handle = FIRST_TURN if turn.handle is None else turn.handle
+        handle = first_turn(turn.conversation) if turn.handle is None else turn.handle
         p_leg = self.p.complete(turn.prompt, 1, params=handle, salt=turn.salt)
         if turn.abort == "prefill":
             await self._left_early(p_leg)
@@ -225,7 +230,7 @@ class Stage:
         assert leg is not None
         turn = played.turn
         handle = None
-        if isinstance(leg.params, Mapping) and leg.params.get("remote_block_ids"):
+        if isinstance(leg.params, Mapping) and leg.params.get("remote_request_id"):
             held = (turn.prompt + leg.tokens)[:-1]
             handle = Handle(leg.params, held, turn.salt, self.now_s())
         if turn.salt == conversation.salt:
@@ -250,6 +255,11 @@ class Stage:
 
     async def _read_so_far(self) -> int:
         return counters.parse(await self.p.metrics()).read
+
+
+def first_turn(conversation: Conversation) -> dict[str, Any]:
+    """P's parameters for a turn without a handle; its salt is the conversation's key too."""
+    return {**FIRST_TURN, contract.PAIR_PARAMS: {"conversation": conversation.salt}}
 
 
 def _lives(engine: Engine) -> bool:
