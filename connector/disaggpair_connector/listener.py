@@ -8,6 +8,7 @@ its own pace.
 
 import contextlib
 import logging
+import os
 import socket
 import threading
 import time
@@ -223,6 +224,8 @@ def listening_socket(host: str, port: int) -> socket.socket:
         ConfigError: it cannot.
     """
     try:
+        if not 0 <= port <= 65_535:
+            raise ValueError("a port is at most 65535")
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
         return socket.create_server(
@@ -231,11 +234,18 @@ def listening_socket(host: str, port: int) -> socket.socket:
             backlog=_BACKLOG,
             dualstack_ipv6=address[0] == "::" and socket.has_dualstack_ipv6(),
         )
-    # A name that cannot be encoded, or a port that cannot be, is a ValueError or OverflowError.
-    except (OSError, ValueError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+    except (OSError, ValueError) as error:  # ValueError: also a name that cannot be encoded
         raise ConfigError(
-            f"The lease listener cannot listen on port {port} of {host} ({reason}): set "
+            f"The lease listener cannot listen on port {port} of {host} ({_reason(error)}): set "
             f"kv_connector_extra_config.{contract.EXTRA_LEASE_PORT} to a free port, or "
             f"{contract.SIDE_CHANNEL_HOST_ENV} to an address of this machine."
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    if not isinstance(error, OSError):
+        return str(error)
+    # Below 0 in errors of a look-up; elsewhere Python adds the address to the system's words.
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return str(error.strerror)
