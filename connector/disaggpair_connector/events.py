@@ -1,6 +1,5 @@
 """The last changes of the leases, in order. Pure."""
 
-import json
 from collections import deque
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -53,9 +52,10 @@ class EventLog:
 
 def event_line(event: Event) -> bytes:
     """An event as a line of JSON, with its line end."""
+    sequence, type_, reason, lease = event
     return b'{"sequence":%d,"type":"%s","reason":%s,"lease":%s}\n' % (
-        event.sequence,
-        event.type.encode(),
-        json.dumps(event.reason).encode(),
-        event.lease,
+        sequence,
+        type_.encode(),
+        b'"%s"' % reason.encode() if reason else b"null",
+        lease,
     )
