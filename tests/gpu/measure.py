@@ -2,9 +2,9 @@
 
     python measure.py --model MODEL --out FOLDER plain:16 packed:16 ours:256 ...
 
-A setup is KIND:BLOCK_SIZE with the kinds `plain` (vLLM's connector), `packed` (the same with
-`enable_cross_layers_blocks`) and `ours`. Each is measured alone; the engines of the next one
-import while it runs.
+A setup is KIND:BLOCK_SIZE with the kinds `plain` (vLLM's connector), `ours`, and both with a block
+of all layers in one run of memory, `packed` and `ours-packed`. Each is measured alone; the engines
+of the next one import while it runs.
 """
 # ruff: noqa: T201 - it prints its tables
 
@@ -26,7 +26,7 @@ from turns import (  # type: ignore[import-not-found]
     without_reading,
 )
 
-_KINDS: Final = ("plain", "packed", "ours")
+_KINDS: Final = ("plain", "packed", "ours", "ours-packed")
 _TIMED_TURNS: Final = (1, 3, 7, 11)
 _WARM_TURNS: Final = 3
 _SEED: Final = 7
@@ -36,7 +36,7 @@ def setup_of(text: str) -> Setup:
     kind, _, block = text.partition(":")
     if kind not in _KINDS:
         raise argparse.ArgumentTypeError(f"{text}: KIND:BLOCK_SIZE with {', '.join(_KINDS)}")
-    return Setup(f"{kind}-{block}", int(block), is_ours=kind == "ours", is_packed=kind == "packed")
+    return Setup(f"{kind}-{block}", int(block), is_ours="ours" in kind, is_packed="packed" in kind)
 
 
 def measure(
