@@ -2,6 +2,7 @@
 
 import hashlib
 from array import array
+from itertools import pairwise
 
 import pytest
 
@@ -28,25 +29,29 @@ def test_a_digest_is_sha_256_of_the_identity_and_the_ids_cut_to_16_bytes() -> No
     ]
     found = digests_of(IDS, len(IDS), b"model")
     assert found == Digests(3 * C + 40, b"".join(wanted[:3]), wanted[3])
-    assert found.last == wanted[3]
 
 
 def test_a_full_last_chunk_leaves_no_tail() -> None:
     found = digests_of(IDS, 2 * C, b"")
     assert (len(found.chunks), found.tail) == (2 * DIGEST_BYTES, b"")
-    assert found.last == found.chunks[-DIGEST_BYTES:]
 
 
 def test_no_tokens_have_no_digest() -> None:
     found = digests_of([], 0, b"model")
     assert found == Digests(0, b"", b"")
-    assert found.last == b""
     assert common_tokens(IDS, b"another", (), found) == 0
 
 
 @pytest.mark.parametrize("ids", [tuple(IDS), array("I", IDS), array("q", IDS), range(700)])
 def test_any_sequence_of_ids_has_the_digests_of_a_list(ids: "tuple[int, ...]") -> None:
     assert digests_of(ids, len(ids), b"") == digests_of(list(ids), len(ids), b"")
+
+
+def test_pieces_may_end_anywhere() -> None:
+    digests = TokenDigests(b"m")
+    for start, end in pairwise([0, 0, 10, C - 1, C, 2 * C + 5, 3 * C, len(IDS)]):
+        digests.extend(IDS[start:end])
+        assert (digests.tokens, digests.at(end)) == (end, digests_of(IDS, end, b"m"))
 
 
 @pytest.mark.parametrize("wrong", [-1, 2**32])
