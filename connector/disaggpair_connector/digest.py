@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Final
 
 CHUNK_TOKENS: Final = 256
-"""Tokens between two digests. 256 ids are 1 KiB: below the 2 KiB from which hashlib gives up the
-interpreter lock for every update (CPython 3.11): beside a busy thread that is 5 ms a chunk."""
+"""Tokens between two digests. 256 ids are 1 KiB; from 2 KiB on, hashlib gives up the interpreter
+lock for each update (CPython 3.11), which costs up to 5 ms a chunk beside a busy thread."""
 
 DIGEST_BYTES: Final = 16
 
