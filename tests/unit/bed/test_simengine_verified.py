@@ -213,6 +213,23 @@ async def test_a_claimed_lease_is_read_and_the_old_handle_is_not(
     assert violations(prefill, decode) == []
 
 
+async def test_metrics_have_the_names_of_our_connector(
+    client: Client, prefill: RunningEngine, decode: RunningEngine
+) -> None:
+    _, handle = await first_turn(client, prefill, decode)
+    await client.prefill(prefill.url, {"messages": [{"role": "user", "content": "x"}]}, handle)
+    async with client.session.get(prefill.url + "/metrics") as response:
+        page = await response.text()
+    assert 'disaggpair:refused_reads_total{engine="0",model_name="toy",reason="tokens"} 1.0' in page
+    async with client.session.get(decode.url + "/metrics") as response:
+        page = await response.text()
+    assert 'disaggpair:leases{engine="0",model_name="toy",state="granted"}' in page
+    assert 'disaggpair:leases_ended_total{engine="0",model_name="toy",reason="read"} 0.0' in page
+    verified = decode.engine.core.stats.verified_tokens
+    assert verified > 0
+    assert f'disaggpair:verified_tokens_total{{engine="0",model_name="toy"}} {verified}.0' in page
+
+
 async def test_what_the_control_endpoints_show_is_settled(
     client: Client, prefill: RunningEngine, decode: RunningEngine
 ) -> None:

@@ -1,10 +1,14 @@
-"""The engine's /metrics, with vLLM's names and labels."""
+"""The engine's /metrics, with the names and labels of vLLM and of our connector."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from disaggpair_bed.simengine.core import EngineCore
+from disaggpair_bed.simengine.decodeconnector import DecodeConnector
+from disaggpair_bed.simengine.prefillconnector import PrefillConnector
 from disaggpair_bed.simengine.release import Release
 from disaggpair_bed.simengine.stats import Histogram
+from disaggpair_connector import tally
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -40,14 +44,33 @@ def render(core: EngineCore, model_name: str, release: Release) -> str:
         if release.counts_late_notifications:
             page.counter("nixl_num_notifications_after_expiry", stats.late_notifications)
         page.histogram("nixl_bytes_transferred", stats.bytes_transferred)
+    if isinstance(core.connector, DecodeConnector | PrefillConnector):
+        return page.text() + _of_our_connector(core, page.labels)
+    return page.text()
+
+
+def _of_our_connector(core: EngineCore, labels: str) -> str:
+    """What was read, what was not, and on a D the leases."""
+    page = _Page(labels, tally.PREFIX)
+    page.counter(tally.VERIFIED, core.stats.verified_tokens)
+    page.labelled(tally.REFUSED, tally.LABELLED[tally.REFUSED][0], core.stats.refused_reads)
+    if isinstance(core.connector, DecodeConnector):
+        book = core.connector.book
+        counters = book.counters
+        page.labelled_gauge(tally.LEASES, tally.LABELLED[tally.LEASES][0], book.counts())
+        page.labelled(tally.ENDED, tally.LABELLED[tally.ENDED][0], counters.ended)
+        claims = {"won": counters.claims_won, "lost": counters.claims_lost}
+        page.labelled(tally.CLAIMS, tally.LABELLED[tally.CLAIMS][0], claims)
+        page.counter(tally.BLOCK_SECONDS, counters.block_seconds)
     return page.text()
 
 
 class _Page:
     """Collects samples in the text format."""
 
-    def __init__(self, labels: str) -> None:
-        self._labels = labels
+    def __init__(self, labels: str, prefix: str = "vllm:") -> None:
+        self.labels = labels
+        self._prefix = prefix
         self._lines: list[str] = []
 
     def text(self) -> str:
@@ -59,7 +82,11 @@ class _Page:
     def counter(self, name: str, value: float) -> None:
         self._family(name, "counter", [(f"{name}_total", "", value)])
 
-    def labelled(self, name: str, label: str, values: Mapping[str, int]) -> None:
+    def labelled_gauge(self, name: str, label: str, values: Mapping[Any, int]) -> None:
+        samples = [(name, f',{label}="{key}"', value) for key, value in values.items()]
+        self._family(name, "gauge", samples)
+
+    def labelled(self, name: str, label: str, values: Mapping[Any, int]) -> None:
         samples = [(f"{name}_total", f',{label}="{key}"', value) for key, value in values.items()]
         self._family(name, "counter", samples)
 
@@ -68,10 +95,10 @@ class _Page:
 
     def _family(self, name: str, kind: str, samples: Sequence[tuple[str, str, float]]) -> None:
         suffix = "_total" if kind == "counter" else ""
-        self._lines.append(f"# HELP vllm:{name}{suffix} Simulated.")
-        self._lines.append(f"# TYPE vllm:{name}{suffix} {kind}")
+        self._lines.append(f"# HELP {self._prefix}{name}{suffix} Simulated.")
+        self._lines.append(f"# TYPE {self._prefix}{name}{suffix} {kind}")
         for sample, labels, value in samples:
-            self._lines.append(f"vllm:{sample}{{{self._labels}{labels}}} {float(value)}")
+            self._lines.append(f"{self._prefix}{sample}{{{self.labels}{labels}}} {float(value)}")
 
 
 def _histogram_samples(name: str, histogram: Histogram) -> Iterator[tuple[str, str, float]]:
