@@ -50,7 +50,11 @@ class RawClient:
         if receive_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.settimeout(BOUND_S)
-        self.socket.connect((host, port))
+        try:
+            self.socket.connect((host, port))
+        except OSError:
+            self.socket.close()
+            raise
         self._answers = self.socket.makefile("rb")
 
     def __enter__(self) -> "RawClient":
