@@ -1,5 +1,6 @@
 """A D's lease listener as a router sees it."""
 
+import json
 from typing import Any, Final, Literal
 
 import aiohttp
@@ -61,3 +62,16 @@ class Leases:
         url = f"{self._url}/{lease}"
         async with self._session.delete(url, headers=self._headers) as response:
             return response.status
+
+    async def until(self, kind: str, since: int) -> Json:
+        """The first event of that type after a sequence number of `listing`."""
+        query = {"epoch": (await self.listing())["epoch"], "since": str(since)}
+        async with self._session.get(
+            f"{self._url}/watch", params=query, headers=self._headers
+        ) as response:
+            response.raise_for_status()
+            async for line in response.content:
+                event: Json = json.loads(line)
+                if event.get("type") == kind:
+                    return event
+        raise TimeoutError(f"no lease is {kind}")

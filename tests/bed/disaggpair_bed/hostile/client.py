@@ -1,8 +1,11 @@
 """One engine's completions with token ids, and what it counts."""
 
+import asyncio
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 import aiohttp
@@ -34,11 +37,18 @@ class Leg:
     """The `kv_transfer_params` of the answer."""
     message: str = ""
     """What the engine said against it."""
+    arrivals_s: tuple[float, ...] = ()
+    """When each piece of a streamed answer came, from the sending of the request on."""
 
     @property
     def answered(self) -> bool:
         """Whether there are tokens."""
         return self.outcome == "answered"
+
+    @property
+    def longest_gap_s(self) -> float:
+        """Between two pieces of a streamed answer; 0 for one piece."""
+        return max((later - earlier for earlier, later in pairwise(self.arrivals_s)), default=0.0)
 
 
 class Client:
@@ -65,17 +75,64 @@ class Client:
         **more: Any,
     ) -> Leg:
         """Greedy completion of a prompt by exactly `tokens` tokens."""
-        body: Json = {
-            "prompt": list(prompt),
-            "max_tokens": tokens,
-            "logprobs": _LIKELIEST,
-            "return_token_ids": True,
-            "return_tokens_as_token_ids": True,
-            **more,
-        }
-        if params is not None:
-            body[contract.KV_TRANSFER_PARAMS] = params
-        return await self._leg(body, salt)
+        begun = time.monotonic()
+        status, answer = await self._post(_body(prompt, tokens, params, salt) | more)
+        seconds = time.monotonic() - begun
+        if isinstance(status, str):
+            return Leg(status, seconds, message=answer)
+        if status != 200:
+            return Leg("refused" if status < 500 else "failed", seconds, message=answer)
+        choice = answer["choices"][0]
+        return Leg(
+            "answered",
+            seconds,
+            tokens=tuple(choice["token_ids"]),
+            tops=_tops(choice),
+            params=answer.get(contract.KV_TRANSFER_PARAMS),
+        )
+
+    async def streamed(
+        self,
+        prompt: Sequence[int],
+        tokens: int,
+        *,
+        params: Any = None,
+        salt: str | None = None,
+        begun: asyncio.Event | None = None,
+    ) -> Leg:
+        """As `complete`, in pieces as they come; vLLM 0.32 gives no parameters then.
+
+        Sets `begun` with the first piece.
+        """
+        started = time.monotonic()
+        choices: list[Json] = []
+        arrivals: list[float] = []
+        outcome: Outcome = "answered"
+        message = ""
+        try:
+            async with self._request(
+                _body(prompt, tokens, params, salt) | {"stream": True}
+            ) as response:
+                async for line in response.content:
+                    if response.status == 200 and line.startswith(b"data: {"):
+                        arrivals.append(time.monotonic() - started)
+                        if begun is not None:
+                            begun.set()
+                        choices += json.loads(line[6:]).get("choices", [])
+                if response.status != 200 or not choices:
+                    outcome, message = "failed", f"status {response.status}"
+        except TimeoutError:
+            outcome, message = "hung", f"{len(arrivals)} pieces in {self.timeout_s:g} s"
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            outcome, message = "failed", str(error)
+        return Leg(
+            outcome,
+            time.monotonic() - started,
+            tokens=tuple(token for choice in choices for token in choice["token_ids"]),
+            tops=tuple(top for choice in choices for top in _tops(choice)),
+            message=message,
+            arrivals_s=tuple(arrivals),
+        )
 
     async def distributions(
         self, prompt: Sequence[int], first: int, salt: str
@@ -84,8 +141,14 @@ class Client:
 
         None without an answer. The engine uses no prefix cache for it.
         """
-        body: Json = {"prompt": list(prompt), "max_tokens": 1, "prompt_logprobs": _LIKELIEST}
-        status, answer = await self._post(body, salt)
+        status, answer = await self._post(
+            {
+                "prompt": list(prompt),
+                "max_tokens": 1,
+                "prompt_logprobs": _LIKELIEST,
+                "cache_salt": salt,
+            }
+        )
         if status != 200:
             return None
         return tuple(
@@ -102,37 +165,9 @@ class Client:
         except (aiohttp.ClientError, TimeoutError, OSError):
             return ""
 
-    async def _leg(self, body: Json, salt: str | None) -> Leg:
-        begun = time.monotonic()
-        status, answer = await self._post(body, salt)
-        seconds = time.monotonic() - begun
-        if isinstance(status, str):
-            return Leg(status, seconds, message=str(answer))
-        if status != 200:
-            return Leg("refused" if status < 500 else "failed", seconds, message=str(answer))
-        choice = answer["choices"][0]
-        return Leg(
-            "answered",
-            seconds,
-            tokens=tuple(choice["token_ids"]),
-            tops=tuple(
-                {int(name.removeprefix("token_id:")): value for name, value in position.items()}
-                for position in choice["logprobs"]["top_logprobs"]
-            ),
-            params=answer.get(contract.KV_TRANSFER_PARAMS),
-        )
-
-    async def _post(
-        self, body: Json, salt: str | None
-    ) -> tuple[int | Literal["hung", "gone", "failed"], Any]:
-        whole = {"model": SERVED_NAME, "temperature": 0, "ignore_eos": True, **body}
-        if salt is not None:
-            whole["cache_salt"] = salt
-        limit = aiohttp.ClientTimeout(total=self.timeout_s)
+    async def _post(self, body: Json) -> tuple[int | Literal["hung", "gone", "failed"], Any]:
         try:
-            async with self._session.post(
-                f"{self.url}/v1/completions", json=whole, timeout=limit
-            ) as response:
+            async with self._request(body) as response:
                 if response.status != 200:
                     return response.status, (await response.text())[:300]
                 return 200, await response.json()
@@ -142,3 +177,30 @@ class Client:
             return "gone", str(error)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return "failed", str(error)
+
+    def _request(self, body: Json) -> Any:
+        whole = {"model": SERVED_NAME, "temperature": 0, "ignore_eos": True, **body}
+        limit = aiohttp.ClientTimeout(total=self.timeout_s)
+        return self._session.post(f"{self.url}/v1/completions", json=whole, timeout=limit)
+
+
+def _body(prompt: Sequence[int], tokens: int, params: Any, salt: str | None) -> Json:
+    body: Json = {
+        "prompt": list(prompt),
+        "max_tokens": tokens,
+        "logprobs": _LIKELIEST,
+        "return_token_ids": True,
+        "return_tokens_as_token_ids": True,
+    }
+    if params is not None:
+        body[contract.KV_TRANSFER_PARAMS] = params
+    if salt is not None:
+        body["cache_salt"] = salt
+    return body
+
+
+def _tops(choice: Json) -> tuple[Top, ...]:
+    return tuple(
+        {int(name.removeprefix("token_id:")): value for name, value in position.items()}
+        for position in choice["logprobs"]["top_logprobs"]
+    )

@@ -94,12 +94,13 @@ async def _still_held(stage: Stage, ttl_s: float) -> tuple[float, float]:
     """Cache usage when nothing can be held any more; waits as long as that takes."""
     deadline = stage.now_s() + max(ttl_s, 30) + 15  # P's own leases last 30 s
     while True:
-        shares = [_usage(await client.metrics()) for client in (stage.p, stage.d)]
+        shares = [cache_usage(await client.metrics()) for client in (stage.p, stage.d)]
         if max(shares) == 0 or stage.now_s() > deadline:
             return shares[0], shares[1]
         await asyncio.sleep(1)
 
 
-def _usage(page: str) -> float:
+def cache_usage(page: str) -> float:
+    """Share of the blocks that are in use, in a page of Prometheus text; NaN if it has none."""
     found = _USAGE.search(page)
     return float(found[1]) if found else float("nan")
