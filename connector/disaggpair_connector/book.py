@@ -96,6 +96,10 @@ class LeaseBook:
         """LeaseTable.release."""
         self._locked(lambda: self._table.release(lease_id, token))
 
+    def finish_read(self, lease_id: str, token: str) -> None:
+        """LeaseTable.finish_read."""
+        self._locked(lambda: self._table.finish_read(lease_id, token))
+
     def finish(self, lease_id: str, reason: EndReason) -> bool:
         """LeaseTable.finish."""
         return self._locked(lambda: self._table.finish(lease_id, reason))

@@ -5,21 +5,14 @@ that fails raises, which ends the engine: in the constructor at the latest, wher
 loaded already, and earlier where vLLM gives an opportunity.
 """
 
-import os
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from disaggpair_connector import __version__, compat, contract, engine
-from disaggpair_connector.book import LeaseBook
-from disaggpair_connector.decode import DecodeScheduler
+from disaggpair_connector import __version__, compat, engine
 from disaggpair_connector.errors import ConfigError
-from disaggpair_connector.listener import LeaseListener
 from disaggpair_connector.metrics import PairPromMetrics, PairStats
-from disaggpair_connector.prefill import PrefillScheduler
-from disaggpair_connector.reader import LeaseReader
 from disaggpair_connector.settings import Settings, engine_fault, parse_settings
-from disaggpair_connector.tally import Tally
+from disaggpair_connector.side import SchedulerSide
 from disaggpair_connector.worker import PairWorker
 
 logger = engine.engine_logger()
@@ -50,79 +43,26 @@ class DisaggPairConnector(engine.NixlPullConnector):  # type: ignore[misc]  # vL
             raise ConfigError(fault)
         # The constructor in between makes vLLM's own halves, of which one opens sockets.
         engine.NixlBaseConnector.__init__(self, vllm_config, role, kv_cache_config)
-        self._tally = Tally()
-        self._listener: LeaseListener | None = None
-        self._decode: DecodeScheduler | None = None
-        self._book: LeaseBook | None = None
+        self._side: SchedulerSide | None = None
         if role == engine.KVConnectorRole.WORKER:
             self.connector_worker = PairWorker(
                 vllm_config, self.engine_id, kv_cache_config, settings=settings
             )
             return
-        where = None
-        if transfer.kv_role == contract.DECODE_ROLE:
-            where = self._make_decode(vllm_config, kv_cache_config, settings)
-        else:
-            self.connector_scheduler = PrefillScheduler(
-                vllm_config,
-                self.engine_id,
-                kv_cache_config,
-                reader=LeaseReader(),
-                tally=self._tally,
-            )
+        self._side = SchedulerSide(vllm_config, self.engine_id, kv_cache_config, settings)
+        self.connector_scheduler = self._side.half
         # One of each engine, so one line.
-        logger.info("%s", describe(settings, transfer.kv_role, listener=where))
-
-    def _make_decode(
-        self, vllm_config: Any, kv_cache_config: Any, settings: Settings
-    ) -> str | None:
-        """D's scheduler half; returns where its leases are listed."""
-        self._book = LeaseBook(
-            epoch=secrets.token_hex(8),
-            ttl_s=settings.decode_ttl_s,
-            claim_s=settings.lease_claim_s,
-            read_s=settings.lease_read_s,
-        )
-        index = engine.data_parallel_index(vllm_config)
-        port = settings.lease_port_from(engine.side_channel_port()) + index
-        self._decode = DecodeScheduler(
-            vllm_config,
-            self.engine_id,
-            kv_cache_config,
-            book=self._book,
-            tally=self._tally,
-            lease_port=port,
-        )
-        self.connector_scheduler = self._decode
-        if not settings.bidirectional:
-            return None
-        host = self._decode.side_channel_host
-        self._listener = LeaseListener(
-            self._book,
-            host=host,
-            port=port,
-            key=os.environ.get(contract.LEASE_KEY_ENV),
-            block_size=self._decode.block_size,
-            read_s=settings.lease_read_s,
-        )
-        self._listener.start()
-        return f"{host}:{port}"
+        logger.info("%s", describe(settings, transfer.kv_role, self._side.address))
 
     def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
-        """Let D's leases take part in the allocation of blocks."""
+        """Let leases take part in the allocation of blocks."""
         super().bind_kv_cache_manager(kv_cache_manager)
-        if self._decode is not None:
-            self._decode.bind(kv_cache_manager)
+        if self._side is not None:
+            self._side.bind(kv_cache_manager)
 
     def get_kv_connector_stats(self) -> Any:
         """What happened since the last call, in this process."""
-        if self.connector_worker is not None:
-            return super().get_kv_connector_stats()
-        if self._book is not None:
-            self._tally.leases(self._book.counters, self._book.counts())
-        stats = PairStats()
-        stats.add(self._tally.take())
-        return None if stats.is_empty() else stats
+        return super().get_kv_connector_stats() if self._side is None else self._side.stats()
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> Any:
@@ -142,8 +82,8 @@ class DisaggPairConnector(engine.NixlPullConnector):  # type: ignore[misc]  # vL
 
     def shutdown(self) -> None:
         """Close the listener with the engine."""
-        if self._listener is not None:
-            self._listener.stop()
+        if self._side is not None:
+            self._side.close()
         super().shutdown()
 
     @classmethod
@@ -161,8 +101,8 @@ class DisaggPairConnector(engine.NixlPullConnector):  # type: ignore[misc]  # vL
 def describe(
     settings: Settings,
     kv_role: str,
+    listener: str,
     *,
-    listener: str | None = None,
     nixl: Mapping[str, str] | None = None,
 ) -> str:
     """The line that an engine writes once at its start.
@@ -170,7 +110,7 @@ def describe(
     Args:
         settings: what the engine runs with.
         kv_role: its role as vLLM names it.
-        listener: where its leases are listed, host and port; None if it gives none.
+        listener: where its leases are listed, host and port.
         nixl: installed distributions of NIXL; None looks them up.
     """
     found = compat.installed_nixl() if nixl is None else nixl
@@ -180,5 +120,5 @@ def describe(
         f"bidirectional={'on' if settings.bidirectional else 'off'} "
         f"recompute_threshold_tokens={settings.recompute_threshold_tokens} "
         f"decode_ttl_s={settings.decode_ttl_s:g} prefill_lease_s={settings.prefill_lease_s:g} "
-        f"backends={','.join(settings.backends)} leases={listener or 'none'}"
+        f"backends={','.join(settings.backends)} leases={listener}"
     )

@@ -1,4 +1,4 @@
-"""D's scheduler half: leases on what it holds, and offers of P that are checked before a read.
+"""D's scheduler half: it reads what P computed, and gives leases on what it holds afterwards.
 
 A request that ends with a lease is over for vLLM: its blocks are kept by references of ours, so
 an engine that only holds leases has no request, and neither steps nor waits in a loop. P's
@@ -8,24 +8,30 @@ are still expected (`_reqs_in_batch`) and which are not (`_reqs_not_processed`).
 
 import secrets
 import time
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
 from disaggpair_connector import engine, handle
 from disaggpair_connector.book import LeaseBook
-from disaggpair_connector.handle import Direct, HandleError, Offer
+from disaggpair_connector.handle import Direct, HandleError, LeaseHandle
 from disaggpair_connector.pool import PoolHolder, drop_before_reset, yield_to_need
 from disaggpair_connector.prompts import Prompts
+from disaggpair_connector.reader import LeaseReader
+from disaggpair_connector.reads import READ_DEADLINES, Read, Reads
 from disaggpair_connector.table import Lease, LeaseError
 from disaggpair_connector.tally import Tally
 
 logger = engine.engine_logger()
 
-LATE_MARGIN_S: Final = 5.0
-"""An offer with less than this left of P's lease is not read; P's and D's clocks differ too."""
+LATE_NOTIFICATION_S: Final = 600.0
+"""How long a notification of a read is expected after its lease has ended."""
 
-_REMEMBERED_OFFERS: Final = 65_536
+HUNG_READ_S: Final = 300.0
+"""A read of P's blocks that takes longer counts as failed; heartbeats keep the blocks so long."""
+
+_HEARTBEAT_MARGIN_S: Final = 5.0
+"""A read of P's blocks is not begun with less than this left of what the heartbeats gained."""
 
 
 class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc]  # no types there
@@ -35,7 +41,8 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         book: the leases of this engine.
         tally: what is counted for /metrics.
         lease_port: where the book's listener serves.
-        wall: clock of unix seconds.
+        reader: asks the owners of leases.
+        clock: clock that never goes back.
     """
 
     def __init__(
@@ -47,19 +54,32 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         book: LeaseBook,
         tally: Tally,
         lease_port: int,
-        wall: Callable[[], float] = time.time,
+        reader: LeaseReader,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(vllm_config, engine_id, kv_cache_config)
         self._book = book
         self._tally = tally
         self._lease_port = lease_port
-        self._wall = wall
+        self._clock = clock
         self._prompts = Prompts(tally)
+        self._reader = reader
+        self._divisible = engine.is_divisible(self)
+        self._reads = Reads(
+            reader,
+            tally,
+            self._prompts,
+            block_size=self.block_size,
+            divisible=self._divisible,
+            clock=clock,
+            begin_by=self._begin_by,
+            end_by=lambda read: clock() + HUNG_READ_S,
+            answered=self._keep_alive,
+        )
         self._holder: PoolHolder | None = None
         self._lease_of: dict[str, str] = {}
         self._direct: dict[str, str] = {}
-        self._read_offers: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._divisible = engine.is_divisible(self)
+        self._notified_late: deque[tuple[float, str]] = deque()
 
     # The pool.
 
@@ -92,71 +112,51 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         self._book.sweep()
         for lease in self._book.take_ended():
             self._forget(lease)
+        while self._notified_late and self._notified_late[0][0] <= self._clock():
+            self._reqs_not_processed.add(self._notified_late.popleft()[1])
 
     def _forget(self, lease: Lease) -> None:
         request_id = str(lease.handle["remote_request_id"])
         self._lease_of.pop(request_id, None)
-        # The worker expects no notification any more; after one it has forgotten by itself.
-        self._reqs_not_processed.add(request_id)
+        if lease.state == "reading":
+            # NIXL's notification can still come, when P has said over HTTP that it has read, or
+            # reads on after its time; the worker takes one that it does not expect for an error.
+            self._notified_late.append((self._clock() + LATE_NOTIFICATION_S, request_id))
+        else:
+            self._reqs_not_processed.add(request_id)
         assert self._holder is not None
         self._holder.unpin(lease.pinned)  # type: ignore[arg-type]  # as `pin` gave them
 
     # The life of a request.
 
     def on_new_request(self, request: Any) -> None:
-        """Check the parameters before vLLM sees them."""
-        if request.kv_transfer_params:
-            self._admit(request, request.kv_transfer_params)
+        """Check the parameters before vLLM sees them, and ask for the lease that they name."""
+        params = request.kv_transfer_params
+        found = self._admit(request, params) if params else None
+        # Without parameters of a read for now; heartbeats begin when P has answered.
         super().on_new_request(request)
+        if found is None:
+            return
+        if getattr(request, "abort_immediately", False):
+            # The API refused the leg; this is vLLM's stand-in for it, to let P free its blocks.
+            self._reader.release(found.host, found.port, found.lease, found.token)
+        else:
+            self._reads.ask(request, found)
 
-    def _admit(self, request: Any, params: dict[str, Any]) -> None:
+    def _admit(self, request: Any, params: dict[str, Any]) -> LeaseHandle | None:
+        found = None
         try:
             handle.conversation_of(params)
             leg = handle.decode_leg(params)
             if isinstance(leg, Direct):
-                handle.alone(params)
                 self._protect(request.request_id, leg)
             else:
-                # One that the API refused (vLLM's own stand-in for it, with another prompt) reads
-                # nothing, and only lets P free the blocks.
-                if not getattr(request, "abort_immediately", False):
-                    self._check(request, leg)
-                self._use_up(leg)
-                handle.offered(params, leg)
+                found = leg
         except HandleError as refusal:
-            # P is not told: its blocks may be another request's to read, and lapse by themselves.
             self._tally.refused(refusal.reason)
-            logger.debug("Computing %s here: %s", request.request_id, refusal)
-            handle.alone(params)
-
-    def _check(self, request: Any, offer: Offer) -> None:
-        """Raise HandleError unless the offer's blocks hold this prompt's tokens."""
-        left = offer.issued + offer.lease_s - self._wall()
-        if not LATE_MARGIN_S <= left <= offer.lease_s + LATE_MARGIN_S:
-            raise HandleError("late", f"P's lease has {left:.1f} s left")
-        if offer.tokens != self._get_remote_prefill_token_count(request.num_prompt_tokens):
-            raise HandleError("tokens", f"{offer.tokens} tokens were offered")
-        blocks = -(-offer.tokens // offer.block_size)
-        if self._divisible and any(len(group) != blocks for group in offer.block_ids):
-            raise HandleError("malformed", f"remote_block_ids has not {blocks} blocks")
-        held = self._prompts.digests(request, offer.tokens)
-        if held is None:
-            raise HandleError("prompt", "the prompt is not made of token ids")
-        digest = handle.offer_digest(held, offer.peer, offer.block_ids, offer.block_size)
-        if not secrets.compare_digest(digest, offer.digest):
-            raise HandleError("tokens", "the blocks were offered for other tokens")
-
-    def _use_up(self, offer: Offer) -> None:
-        """Raise HandleError for a second request with one offer: a sibling of `n` above 1, a retry.
-
-        The first one's read ends P's lease, and the second one's would free what the first reads.
-        """
-        name = (offer.peer.engine_id, offer.peer.request_id)
-        if name in self._read_offers:
-            raise HandleError("used", "the blocks were offered to an earlier request")
-        self._read_offers[name] = None
-        if len(self._read_offers) > _REMEMBERED_OFFERS:
-            self._read_offers.popitem(last=False)
+            logger.debug("Computing all of %s: %s", request.request_id, refusal)
+        handle.alone(params)
+        return found
 
     def _protect(self, request_id: str, leg: Direct) -> None:
         """Keep the lease of a direct turn's history until the turn has its blocks."""
@@ -169,11 +169,35 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
             return
         self._direct[request_id] = leg.lease
 
+    def get_num_new_matched_tokens(
+        self, request: Any, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        """Tokens to read beyond the local ones; None while P has not answered."""
+        return self._reads.tokens(request, num_computed_tokens, 1)
+
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        """The blocks of a request are its own from here on."""
+        """The blocks of a request are its own from here on; begin the read that was promised."""
+        if self._reads.begin(request, num_external_tokens) is None and request.kv_transfer_params:
+            handle.alone(request.kv_transfer_params)
+            self._stop_heartbeat(request.request_id)
         super().update_state_after_alloc(request, blocks, num_external_tokens)
-        self._tally.verified(num_external_tokens)
         self._end_direct(request.request_id)
+
+    def _keep_alive(self, read: Read) -> None:
+        """Let vLLM's heartbeats keep P's blocks while the request waits for its own."""
+        plan = read.plan
+        assert plan is not None
+        params = read.request.kv_transfer_params
+        handle.read_params(params, plan.peer, plan.block_ids, plan.tokens, of_prefill=True)
+        super().on_new_request(read.request)
+
+    def _begin_by(self, read: Read) -> float:
+        """P keeps the blocks for a time, and for another after each heartbeat."""
+        beaten = self._last_heartbeat_time - time.perf_counter() + self._clock()
+        until = read.kept_until
+        if beaten >= read.answered:  # else it was other requests' alone
+            until = max(until, beaten + self._kv_lease_duration * 2 // 3)  # as P's worker extends
+        return until - _HEARTBEAT_MARGIN_S
 
     def _end_direct(self, request_id: str) -> None:
         if (lease := self._direct.pop(request_id, None)) is not None:
@@ -185,6 +209,8 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         """Give a lease on the blocks where vLLM would keep the request."""
         self._end_direct(request.request_id)
         params = request.kv_transfer_params
+        if self._reads.forget(request):
+            handle.alone(params)  # P hears of it over HTTP
         conversation = handle.conversation_of(params) if params else ""
         kept, made = super().request_finished(request, block_ids)
         if kept and made is not None and made["do_remote_decode"]:
@@ -237,11 +263,15 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         """Settle before the worker is told what it may still expect."""
         self._settle()
-        return super().build_connector_meta(scheduler_output)
+        self._reads.poll()
+        meta = super().build_connector_meta(scheduler_output)
+        setattr(meta, READ_DEADLINES, self._reads.take_deadlines())
+        return meta
 
     def update_connector_output(self, connector_output: Any) -> None:
         """End the leases that P has read, whose requests vLLM does not know any more."""
         super().update_connector_output(connector_output)
+        self._reads.ended(connector_output)
         sent = connector_output.finished_sending
         if not sent:
             return
@@ -251,6 +281,7 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         connector_output.finished_sending = None
 
     def shutdown(self) -> None:
-        """End the leases with the engine."""
+        """End the threads that ask, and wake those that watch."""
+        self._reader.close()
         self._book.close()
         super().shutdown()

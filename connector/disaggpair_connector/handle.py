@@ -7,15 +7,11 @@ checked here, and the parts that would be trusted (which blocks, how many tokens
 peer's lease and not from the parameters.
 """
 
-import hashlib
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from disaggpair_connector import contract
-from disaggpair_connector.digest import Digests
 from disaggpair_connector.lease import Lease
 
 Params = dict[str, Any]
@@ -23,27 +19,25 @@ Params = dict[str, Any]
 Refusal = Literal[
     "malformed",
     "no_lease",
-    "no_offer",
     "role",
     "off",
-    "prompt",
-    "used",
-    "late",
-    "tokens",
     "unreachable",
     "timeout",
     "unknown",
     "taken",
     "token",
     "busy",
+    "tokens",
+    "late",
     "short",
     "failed",
 ]
 """Why tokens that a peer was said to hold were not read; label of a counter.
 
-`malformed` to `prompt` are said of the parameters, `used` and `late` of an offer, `tokens` when
-the tokens differ, `unreachable` to `busy` by the lease's owner or on the way to it, `short` when
-less than the threshold would be read, `failed` when a read was begun and did not end well.
+`malformed` to `off` are said of the parameters, `unreachable` to `busy` by the lease's owner or on
+the way to it, `tokens` when the tokens differ, `late` when the request waited too long for blocks,
+`short` when less than the threshold would be read, `failed` when a read was begun and did not end
+well.
 """
 
 MAX_CONVERSATION: Final = 256
@@ -84,7 +78,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class LeaseHandle:
-    """D's handle on a P leg: whom to ask. What is read, and where, the answer says."""
+    """A handle of the other role: whom to ask. What is read, and where, the answer says."""
 
     host: str
     port: int
@@ -92,21 +86,6 @@ class LeaseHandle:
     token: str
     is_release: bool
     """Whether the router only gives it up, by a count of 0 tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """P's parameters on a D leg: blocks of exactly this prompt."""
-
-    peer: Peer
-    block_ids: list[list[int]]
-    tokens: int
-    block_size: int
-    digest: str
-    """Of the prompt's tokens and of everything above: `offer_digest`."""
-    issued: float
-    """Unix seconds."""
-    lease_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,22 +123,13 @@ def prefill_leg(params: Params) -> LeaseHandle | None:
         raise HandleError("role", "do_remote_prefill is set on a prefill engine")
     if not params.get("do_remote_decode"):
         raise HandleError("role", "do_remote_decode is not set on a prefill engine")
-    ours = _ours(params)
-    if "lease" not in ours:
-        if params.get("remote_block_ids"):
-            raise HandleError("no_lease", "the parameters name blocks and no lease")
+    if "lease" not in _ours(params) and not params.get("remote_block_ids"):
         return None
-    return LeaseHandle(
-        host=_text(params, "remote_host"),
-        port=_number(ours, "port", 1, 65_535),
-        lease=_text(ours, "lease"),
-        token=_text(ours, "token"),
-        is_release=params.get("remote_num_tokens") == 0,
-    )
+    return _lease_handle(params)
 
 
-def decode_leg(params: Params) -> Offer | Direct:
-    """P's offer in the parameters of a D leg, or a turn for D alone.
+def decode_leg(params: Params) -> LeaseHandle | Direct:
+    """P's handle in the parameters of a D leg, or a turn for D alone.
 
     Raises:
         HandleError: the parameters name blocks and cannot be used.
@@ -167,43 +137,21 @@ def decode_leg(params: Params) -> Offer | Direct:
     if params.get("do_remote_decode"):
         raise HandleError("role", "do_remote_decode is set on a decode engine")
     ours = _ours(params)
-    if not params.get("do_remote_prefill"):
-        if ours.get("lease") is None:
-            return Direct(None, None)
-        return Direct(_text(ours, "lease"), _text(ours, "token"))
-    if "digest" not in ours:
-        raise HandleError("no_offer", "the parameters name blocks and carry no digest")
-    return Offer(
-        peer=peer_of(params),
-        block_ids=_blocks(params.get("remote_block_ids")),
-        tokens=_number(ours, "tokens", 1),
-        block_size=_number(ours, "block_size", 1),
-        digest=_text(ours, "digest"),
-        issued=_seconds(ours, "issued"),
-        lease_s=_seconds(ours, "lease_s"),
-    )
-
-
-def offer_digest(held: Digests, peer: Peer, block_ids: list[list[int]], block_size: int) -> str:
-    """What binds the tokens of an offer to the blocks that are said to hold them."""
-    named = json.dumps(
-        [held.tokens, peer.engine_id, peer.request_id, block_ids, block_size],
-        separators=(",", ":"),
-    )
-    hashed = hashlib.sha256(named.encode())
-    hashed.update(held.chunks)
-    hashed.update(held.tail)
-    return hashed.hexdigest()[:32]
+    if params.get("do_remote_prefill"):
+        return _lease_handle(params)
+    if ours.get("lease") is None:
+        return Direct(None, None)
+    return Direct(_text(ours, "lease"), _text(ours, "token"))
 
 
 def for_lease(lease: Lease, lease_port: int) -> Params:
-    """The parameters that D gives for a lease, in the shape that P wants."""
+    """The parameters of an engine for a lease, in the shape that the other role wants."""
     ours: Params = {"lease": lease.id, "token": lease.token, "port": lease_port}
     if lease.conversation:
         ours["conversation"] = lease.conversation
     return {
         **lease.handle,
-        # For routers that look; P takes the blocks from the lease itself.
+        # For routers that look; the reader takes the blocks from the lease itself.
         "remote_block_ids": [group.tolist() for group in lease.block_ids],
         contract.PAIR_PARAMS: ours,
     }
@@ -224,9 +172,12 @@ def first_turn(params: Params) -> None:
     params.update(_FIRST_TURN, **ours)
 
 
-def read_params(params: Params, peer: Peer, block_ids: list[list[int]], tokens: int) -> None:
-    """Let the parameters name the blocks that a lease gave."""
+def read_params(
+    params: Params, peer: Peer, block_ids: list[list[int]], tokens: int, *, of_prefill: bool
+) -> None:
+    """Let the parameters name the blocks that a lease gave, P's or D's."""
     first_turn(params)
+    params.update(do_remote_prefill=of_prefill, do_remote_decode=not of_prefill)
     params.update(peer.params())
     params["remote_block_ids"] = block_ids
     params["remote_num_tokens"] = tokens
@@ -239,21 +190,25 @@ def alone(params: Params) -> None:
     params.update(do_remote_prefill=False, do_remote_decode=False, **ours)
 
 
-def offered(params: Params, offer: Offer) -> None:
-    """Let the parameters say what was checked and nothing else."""
-    alone(params)
-    params.update(do_remote_prefill=True, do_remote_decode=False)
-    params.update(offer.peer.params())
-    params["remote_block_ids"] = offer.block_ids
-    params["remote_num_tokens"] = offer.tokens
-
-
 def _conversation_only(params: Mapping[str, Any]) -> Params:
     try:
         conversation = conversation_of(params)
     except HandleError:
         return {}
     return {contract.PAIR_PARAMS: {"conversation": conversation}} if conversation else {}
+
+
+def _lease_handle(params: Params) -> LeaseHandle:
+    ours = _ours(params)
+    if "lease" not in ours:
+        raise HandleError("no_lease", "the parameters name blocks and no lease")
+    return LeaseHandle(
+        host=_text(params, "remote_host"),
+        port=_number(ours, "port", 1, 65_535),
+        lease=_text(ours, "lease"),
+        token=_text(ours, "token"),
+        is_release=params.get("remote_num_tokens") == 0,
+    )
 
 
 def _ours(params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -300,22 +255,4 @@ def _number(values: Mapping[str, Any], key: str, least: int, most: int = 2**31 -
     # bool is an int; True as a count is a mistake of the sender.
     if type(value) is not int or not least <= value <= most:
         raise HandleError("malformed", f"{key} is not a whole number from {least} to {most}")
-    return value
-
-
-def _seconds(values: Mapping[str, Any], key: str) -> float:
-    value = values.get(key)
-    if type(value) not in (int, float) or not math.isfinite(value) or value < 0:  # type: ignore[arg-type,operator]
-        raise HandleError("malformed", f"{key} is not a number of seconds")
-    return float(value)  # type: ignore[arg-type]  # a number
-
-
-def _blocks(value: object) -> list[list[int]]:
-    if not isinstance(value, list) or not value or not any(value):
-        raise HandleError("malformed", "remote_block_ids is not a list of lists of blocks")
-    for group in value:
-        if not isinstance(group, list) or not all(
-            type(block) is int and 0 <= block < 2**31 for block in group
-        ):
-            raise HandleError("malformed", "remote_block_ids is not a list of lists of blocks")
     return value

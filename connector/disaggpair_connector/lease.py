@@ -79,6 +79,7 @@ class Lease:
     """Until when a claimed or reading lease is safe from `reclaim`."""
 
     purpose: Purpose | None = None
+    ended: EndReason | None = None
     text: bytes = b""
     """The lease as JSON, as of its last change."""
 

@@ -61,6 +61,7 @@ class Ledger:
     def end(self, lease: Lease, reason: EndReason) -> Lease:
         """A lease that is no more, as it was last."""
         del self.leases[lease.id]
+        lease.ended = reason
         self.census.remove(lease)
         self.counters.ended[reason] += 1
         self.log.add("ended", lease.text, reason)

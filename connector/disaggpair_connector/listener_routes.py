@@ -1,7 +1,7 @@
 """What the lease listener answers: requests in, answers out, over the book. No sockets.
 
-Four of the routes are the router's and need its key. The other two are for whoever has a lease's
-token, which D gave away in its handle: a P that was sent there.
+Four of the routes are the router's and need its key. The others are for whoever has a lease's
+token: a P that was sent there with D's handle, and has one of its own while it reads.
 """
 
 import hmac
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from disaggpair_connector import contract, wire
+from disaggpair_connector import contract, handle, wire
 from disaggpair_connector.book import LeaseBook
 from disaggpair_connector.lease import LeaseError, Purpose
 from disaggpair_connector.listener_http import Refused, Request, answer
@@ -74,6 +74,8 @@ class Routes:
                 return self._claim(lease, _purpose(request))
             case ("POST", "leases", lease, "read"):
                 return self._read(lease, _token(request))
+            case ("POST", "leases", lease, "finish"):
+                return self._finish(lease, _token(request))
             case ("POST", "leases", lease, "release"):
                 return self._release(lease, _token(request))
         raise Refused(404, "route", "There is no such path, or not with this method.")
@@ -83,9 +85,10 @@ class Routes:
             lease = self._book.claim(lease_id, purpose)
         except LeaseError as error:
             _refuse(error)
-        params = wire.lease_params(lease, self.lease_port)
-        if purpose == "direct":  # vLLM's own parameters make a P leg of a turn
-            params = {contract.PAIR_PARAMS: params[contract.PAIR_PARAMS]}
+        if purpose == "direct":
+            params = handle.for_direct(lease)
+        else:
+            params = handle.for_lease(lease, self.lease_port)
         body = b'{"lease":%b,"kv_transfer_params":%b}' % (lease.text, wire.encode(params))
         return answer(200, body)
 
@@ -96,6 +99,13 @@ class Routes:
             _refuse(error)
         body = wire.encode_read(lease, block_size=self._block_size, deadline_s=self._read_s)
         return answer(200, body)
+
+    def _finish(self, lease_id: str, token: str) -> bytes:
+        try:
+            self._book.finish_read(lease_id, token)
+        except LeaseError as error:
+            _refuse(error)
+        return answer(204)
 
     def _release(self, lease_id: str, token: str | None) -> bytes:
         try:

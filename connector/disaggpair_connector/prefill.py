@@ -1,53 +1,42 @@
-"""P's scheduler half: what D is said to hold is compared before it is read, and offers to D.
+"""P's scheduler half: it reads what D holds of a conversation, and lets D read what it computed.
 
-D's handle names a lease. P asks the lease's owner, which from then on keeps the blocks for this
-one read and says which tokens they hold; P reads the blocks of the tokens that its own prompt
-begins with. Whatever the router sent (a used handle, another conversation's, one of a D that has
-restarted), no block is read that does not hold the right token: it is computed.
+vLLM keeps P's finished request until D has read it, for a lease that D's heartbeats renew. Beside
+it stands a lease of ours on the same blocks, so that one reader can have them once, and knows which
+tokens they hold; it ends with vLLM's.
 """
 
+import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
-from disaggpair_connector import contract, engine, handle
-from disaggpair_connector.handle import HandleError, LeaseHandle, Refusal
+from disaggpair_connector import engine, handle
+from disaggpair_connector.book import LeaseBook
+from disaggpair_connector.handle import HandleError, LeaseHandle
 from disaggpair_connector.prompts import Prompts
-from disaggpair_connector.reader import LeaseReader, Ticket
+from disaggpair_connector.reader import LeaseReader
+from disaggpair_connector.reads import READ_DEADLINES, Reads
+from disaggpair_connector.table import Lease, LeaseError
 from disaggpair_connector.tally import Tally
-from disaggpair_connector.transfer_plan import Readable, plan_read
-from disaggpair_connector.wire import Declined, ReadAnswer
 
 logger = engine.engine_logger()
 
-READ_DEADLINES: Final = "disaggpair_read_seconds"
-"""Attribute of the metadata to the worker: seconds that each new read may take."""
+FREED_REQUESTS: Final = "disaggpair_freed_requests"
+"""Attribute of the metadata to the worker: requests whose blocks nobody will read."""
 
 _SLACK_S: Final = 1.0
 """A read is not begun with less than this left of its time."""
-
-
-@dataclass(slots=True)
-class _Read:
-    """A read from D, from the question on."""
-
-    handle: LeaseHandle
-    ticket: Ticket
-    asked: float
-    plan: Readable | None = None
-    deadline: float = 0.0
-    is_begun: bool = False
 
 
 class PrefillScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc]  # no types there
     """vLLM's pull scheduler on a prefill engine.
 
     Args:
+        book: the leases on what P has computed.
+        lease_port: where the book's listener serves.
         reader: asks the owners of leases.
         tally: what is counted for /metrics.
-        wall: clock of unix seconds, which D compares with its own.
-        clock: clock of the seconds that a read takes.
+        clock: clock that never goes back.
     """
 
     def __init__(
@@ -56,162 +45,138 @@ class PrefillScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc]
         engine_id: str,
         kv_cache_config: Any,
         *,
+        book: LeaseBook,
+        lease_port: int,
         reader: LeaseReader,
         tally: Tally,
-        wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(vllm_config, engine_id, kv_cache_config)
+        self._book = book
+        self._lease_port = lease_port
         self._reader = reader
         self._tally = tally
-        self._wall = wall
-        self._clock = clock
         self._prompts = Prompts(tally)
-        self._reads: dict[str, _Read] = {}
-        self._new_deadlines: dict[str, float] = {}
         self._divisible = engine.is_divisible(self)
+        self._lease_of: dict[str, str] = {}
+        self._reads = Reads(
+            reader,
+            tally,
+            self._prompts,
+            block_size=self.block_size,
+            divisible=self._divisible,
+            clock=clock,
+            # D takes its blocks back after that, whether they have been read or not.
+            begin_by=lambda read: read.kept_until - _SLACK_S,
+            end_by=lambda read: read.kept_until,
+        )
 
     def on_new_request(self, request: Any) -> None:
         """Check the parameters before vLLM sees them, and ask for the lease that they name."""
         params = request.kv_transfer_params
-        if params:
-            if (found := self._admit(request, params)) is not None:
-                self._ask(request, found)
-            handle.first_turn(params) if params.get("do_remote_decode") else params.clear()
-        super().on_new_request(request)
+        found = self._admit(request, params) if params else None
+        super().on_new_request(request)  # may shorten the prompt
+        if found is not None:
+            self._reads.ask(request, found)
 
     def _admit(self, request: Any, params: dict[str, Any]) -> LeaseHandle | None:
+        found = None
         try:
             handle.conversation_of(params)
             found = handle.prefill_leg(params)
+            if found is not None and not self.is_bidirectional_kv_xfer_enabled:
+                raise HandleError("off", "bidirectional_kv_xfer is off here")
         except HandleError as refusal:
-            self._refuse(request, refusal.reason)
-            return None
-        if found is not None and not self.is_bidirectional_kv_xfer_enabled:
-            self._refuse(request, "off")
-            return None
+            self._tally.refused(refusal.reason)
+            logger.debug("Computing all of %s: %s", request.request_id, refusal)
+            found = None
+        handle.first_turn(params) if params.get("do_remote_decode") else params.clear()
         return found
-
-    def _ask(self, request: Any, found: LeaseHandle) -> None:
-        where = (found.host, found.port, found.lease, found.token)
-        if found.is_release:
-            self._reader.release(*where)
-            return
-        self._reads[request.request_id] = _Read(found, self._reader.ask(*where), self._clock())
 
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
         """Tokens to read beyond the local ones; None while D has not answered."""
-        read = self._reads.get(request.request_id)
-        if read is None:
-            none: tuple[int, bool] = (0, False)
-            return none
-        if read.is_begun:
-            # Asked again: the read failed, or the request was preempted. To promise the tokens a
-            # second time would park it for ever, since no second read is queued (vLLM 0.32).
-            self._drop(request, "failed")
-            return 0, False
-        if read.plan is None:
-            if not read.ticket.done():
-                return None, False
-            if not self._settle(request, read, read.ticket.result()):
-                return 0, False
-        assert read.plan is not None
-        tokens = min(read.plan.tokens, request.num_prompt_tokens) - num_computed_tokens
-        if self._clock() > read.deadline - _SLACK_S:
-            self._drop(request, "late")
-        elif tokens < max(1, self.kv_recompute_threshold):
-            self._drop(request, "short")
-        else:
-            return tokens, True
-        return 0, False
-
-    def _settle(self, request: Any, read: _Read, answer: ReadAnswer | Declined) -> bool:
-        """Take D's answer in; False if nothing is to be read."""
-        if isinstance(answer, Declined):
-            del self._reads[request.request_id]
-            self._refuse(request, answer.reason)
-            return False
-        read.deadline = read.asked + answer.deadline_s
-        proven = self._prompts.held_by(request, answer.digests)
-        read.plan = plan_read(proven, answer, block_size=self.block_size, divisible=self._divisible)
-        if read.plan is None:
-            self._drop(request, "tokens")
-        return read.plan is not None
+        return self._reads.tokens(request, num_computed_tokens, self.kv_recompute_threshold)
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         """Begin the read that was promised."""
-        read = self._reads.get(request.request_id)
-        if read is not None and not read.is_begun and read.plan is not None:
-            if num_external_tokens > 0:
-                read.is_begun = True
-                self._new_deadlines[request.request_id] = read.deadline
-                self._tally.verified(num_external_tokens)
-                handle.read_params(
-                    request.kv_transfer_params,
-                    read.plan.peer,
-                    read.plan.block_ids,
-                    read.plan.tokens,
-                )
-            else:  # vLLM computes all of the prompt, as it does for prompt logprobs
-                self._drop(request, "short")
+        plan = self._reads.begin(request, num_external_tokens)
+        if plan is not None:
+            handle.read_params(
+                request.kv_transfer_params, plan.peer, plan.block_ids, plan.tokens, of_prefill=False
+            )
         super().update_state_after_alloc(request, blocks, num_external_tokens)
 
     def request_finished(
         self, request: Any, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
-        """Add to vLLM's parameters what D compares before it reads."""
-        read = self._reads.pop(request.request_id, None)
-        if read is not None and not read.is_begun:
-            read.ticket.cancel()
+        """Give D a lease on what vLLM keeps for it."""
+        self._reads.forget(request)
+        params = request.kv_transfer_params
+        conversation = handle.conversation_of(params)
         kept, made = super().request_finished(request, block_ids)
         if kept and made is not None:
-            self._offer(request, made)
+            made = self._grant(request, made, conversation)
         self._prompts.forget(request)
         return kept, made
 
-    def _offer(self, request: Any, made: dict[str, Any]) -> None:
+    def _grant(self, request: Any, made: dict[str, Any], conversation: str) -> dict[str, Any]:
         held = self._prompts.digests(request, made["remote_num_tokens"])
-        ours: dict[str, Any] = {}
-        if conversation := handle.conversation_of(request.kv_transfer_params):
-            ours["conversation"] = conversation
-        if held is not None:
-            blocks = [list(group) for group in made["remote_block_ids"]]
-            peer = handle.peer_of(made)
-            ours.update(
-                digest=handle.offer_digest(held, peer, blocks, self.block_size),
-                tokens=held.tokens,
-                block_size=self.block_size,
-                issued=self._wall(),
-                lease_s=self._kv_lease_duration,
-            )
-        made[contract.PAIR_PARAMS] = ours
+        if held is None:  # D finds no lease in the parameters, and computes the prompt
+            return made
+        block_ids = made.pop("remote_block_ids")
+        lease = self._book.grant(
+            id=secrets.token_hex(8),
+            conversation=conversation or None,
+            tokens=held.tokens,
+            block_ids=block_ids,
+            digests=held,
+            handle=made,
+            divisible=self._divisible,
+            pinned=None,
+        )
+        self._lease_of[request.request_id] = lease.id
+        return handle.for_lease(lease, self._lease_port)
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        """End the leases whose requests vLLM frees, and tell D how reads ended."""
+        super().update_connector_output(connector_output)
+        self._reads.ended(connector_output)
+        for request_id in connector_output.finished_sending or ():
+            lease = self._lease_of.pop(request_id, None)
+            if lease is not None and not self._book.finish(lease, "read"):
+                self._end_unread(lease)
+
+    def _end_unread(self, lease: str) -> None:
+        try:
+            self._book.release(lease)
+        except LeaseError:  # it has ended by itself meanwhile
+            return
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
-        """Tell the worker how long each new read may take."""
+        """Tell the worker how long each new read may take, and what nobody will read."""
         meta = super().build_connector_meta(scheduler_output)
-        now = self._clock()
-        setattr(
-            meta,
-            READ_DEADLINES,
-            {request: deadline - now for request, deadline in self._new_deadlines.items()},
-        )
-        self._new_deadlines.clear()
+        setattr(meta, READ_DEADLINES, self._reads.take_deadlines())
+        setattr(meta, FREED_REQUESTS, self._freed())
         return meta
 
+    def _freed(self) -> set[str]:
+        """Requests whose lease D gave back or did not take in time."""
+        self._book.sweep()
+        # After a read NIXL's notification frees them, and the worker takes a second for an error.
+        return {
+            request_id
+            for lease in self._book.take_ended()
+            if (request_id := self._request_of(lease)) is not None and lease.ended != "read"
+        }
+
+    def _request_of(self, lease: Lease) -> str | None:
+        request_id = str(lease.handle["remote_request_id"])
+        return request_id if self._lease_of.pop(request_id, None) is not None else None
+
     def shutdown(self) -> None:
-        """End the threads that ask."""
+        """End the threads that ask, and wake those that watch."""
         self._reader.close()
+        self._book.close()
         super().shutdown()
-
-    def _drop(self, request: Any, reason: Refusal) -> None:
-        """Give the lease back; D frees its blocks at once instead of at the deadline."""
-        read = self._reads.pop(request.request_id)
-        found = read.handle
-        self._reader.release(found.host, found.port, found.lease, found.token)
-        self._refuse(request, reason)
-
-    def _refuse(self, request: Any, reason: Refusal) -> None:
-        self._tally.refused(reason)
-        logger.debug("Computing all of %s: %s", request.request_id, reason)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, TypeVar
 
 from disaggpair_connector import wire
 from disaggpair_connector.reader_http import (
@@ -21,7 +21,7 @@ from disaggpair_connector.reader_http import (
     Late,
     PeerConnection,
 )
-from disaggpair_connector.reader_ticket import Question, Ticket
+from disaggpair_connector.reader_ticket import Action, Question, Ticket
 from disaggpair_connector.wire import Declined, DeclineReason, ReadAnswer
 
 __all__ = ["Declined", "LeaseReader", "ReadAnswer", "Ticket"]
@@ -67,12 +67,12 @@ class LeaseReader:
         self._total_s = total_s
         self._clock = clock
         self._asked: Waiting[Ticket] = Waiting(waiting)
-        self._released: Waiting[Question] = Waiting(4 * waiting)
+        self._told: Waiting[tuple[Question, Action]] = Waiting(4 * waiting)
         self._idle = IdleConnections(idle_s, clock)
         self._used: set[PeerConnection] = set()
         self._lock = threading.Lock()
         self._is_closed = False
-        runs = [self._ask_all] * threads + [self._release_all]
+        runs = [self._ask_all] * threads + [self._tell_all]
         self._threads = [
             threading.Thread(target=run, name=f"disaggpair-reader-{number}", daemon=True)
             for number, run in enumerate(runs)
@@ -96,13 +96,19 @@ class LeaseReader:
         if question.is_sound():
             self._give_back(question)
 
+    def finish(self, host: str, port: int, lease: str, token: str) -> None:
+        """Tell a D that its blocks have been read. Does not wait, and may be lost."""
+        question = Question(host, port, lease, token)
+        if question.is_sound():
+            self._told.put((question, "finish"))
+
     def close(self) -> None:
         """End the threads; what has no answer yet is declined, what is not released lapses."""
         with self._lock:
             self._is_closed = True
             for connection in self._used:
                 connection.shut()
-        self._released.close()
+        self._told.close()
         for ticket in self._asked.close():
             ticket.settle(Declined("unreachable"))
         end = time.monotonic() + _CLOSE_S
@@ -111,50 +117,46 @@ class LeaseReader:
         self._idle.close()
 
     def _give_back(self, question: Question) -> None:
-        self._released.put(question)
+        self._told.put((question, "release"))
 
     def _ask_all(self) -> None:
         while (ticket := self._asked.get()) is not None:
             if ticket.done():  # cancelled, or too late
                 continue
-            status, result = self._ask(ticket)
-            is_wanted = ticket.settle(result)
+            result = self._ask(ticket)
             # The lease is being read by us, since D said so, and by nobody if this is dropped.
-            if status == 200 and not (is_wanted and isinstance(result, ReadAnswer)):
-                self._give_back(ticket.question)
+            if not ticket.settle(result) and isinstance(result, ReadAnswer):
+                self._give_back(ticket.question.by_reader(result))
 
-    def _ask(self, ticket: Ticket) -> tuple[int, ReadAnswer | Declined]:
-        """The status of D's answer, 0 without one, and what is made of it."""
-        status = 0
+    def _ask(self, ticket: Ticket) -> ReadAnswer | Declined:
+        """What is made of D's answer, or of none."""
         try:
             answer = self._exchange(ticket.question, "read", ticket.deadline)
-            status = answer.status
-            if status != 200:
-                return status, Declined(_REASONS.get(status, "malformed"))
-            return status, wire.decode_read(answer.body)
+            if answer.status != 200:
+                return Declined(_REASONS.get(answer.status, "malformed"))
+            return wire.decode_read(answer.body)
         except Broken:
-            return status, Declined("unreachable")
+            return Declined("unreachable")
         except Late:
-            return status, Declined("timeout")
+            return Declined("timeout")
         except (Garbled, wire.Malformed):
-            return status, Declined("malformed")
+            return Declined("malformed")
         except Exception:
             # A thread that ended would leave all later questions without an answer.
             self._log.exception("A question to a lease listener failed")
-            return status, Declined("malformed")
+            return Declined("malformed")
 
-    def _release_all(self) -> None:
-        while (question := self._released.get()) is not None:
+    def _tell_all(self) -> None:
+        while (told := self._told.get()) is not None:
+            question, action = told
             try:
-                self._exchange(question, "release", self._clock() + self._total_s)
+                self._exchange(question, action, self._clock() + self._total_s)
             except (Broken, Late, Garbled):
                 continue
             except Exception:
-                self._log.exception("The release of a lease failed")
+                self._log.exception("The end of a lease could not be told")
 
-    def _exchange(
-        self, question: Question, action: Literal["read", "release"], deadline: float
-    ) -> Answer:
+    def _exchange(self, question: Question, action: Action, deadline: float) -> Answer:
         """Ask over a kept connection if there is one.
 
         Raises:

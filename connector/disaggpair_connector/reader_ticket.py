@@ -4,11 +4,13 @@ import ipaddress
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from disaggpair_connector import wire
 from disaggpair_connector.wire import Declined, ReadAnswer
+
+Action = Literal["read", "finish", "release"]
 
 _NAME: Final = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_.-]{0,251}[0-9A-Za-z_.])?")
 
@@ -32,7 +34,11 @@ class Question:
             and _is_like(wire.TOKEN, self.token)
         )
 
-    def request(self, action: Literal["read", "release"]) -> bytes:
+    def by_reader(self, answer: ReadAnswer) -> "Question":
+        """The same for the reader that the answer made of who asked."""
+        return replace(self, token=answer.token)
+
+    def request(self, action: Action) -> bytes:
         """The request, in one piece."""
         body = wire.encode_token(self.token)
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -90,7 +96,7 @@ class Ticket:
         with self._lock:
             result, self._result = self._result, Declined("timeout")
         if isinstance(result, ReadAnswer):
-            self._give_back(self.question)
+            self._give_back(self.question.by_reader(result))
 
     def settle(self, result: ReadAnswer | Declined) -> bool:
         """Take the result in; False if it comes too late. For the reader alone."""

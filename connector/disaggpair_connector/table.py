@@ -183,10 +183,14 @@ class LeaseTable:
     def read(self, lease_id: str, token: str) -> Lease:
         """Redeem a token for the right to read, once; the deadline includes the grace.
 
+        The lease has another token then, the reader's: with it the reader ends the lease, and
+        whoever else has the first one cannot take the blocks from under the read.
+
         Raises:
             LeaseError: the token is not redeemed.
         """
         lease, now = self._redeem(lease_id, token, "read")
+        lease.token = self._new_token()
         self._counters.reads += 1
         self._ledger.move(lease, "reading", "reading", now + self._read_s)
         return lease
@@ -196,7 +200,7 @@ class LeaseTable:
 
         Args:
             lease_id: the lease.
-            token: its token, redeemed or not; None from a caller who needs none, but who may not
+            token: its token, or its reader's; None from a caller who needs none, but who may not
                 end a lease that is being read.
 
         Raises:
@@ -211,6 +215,22 @@ class LeaseTable:
         if token is not None and not _same(token, lease.token):
             raise LeaseError("token")
         self._ended.append(self._ledger.end(lease, "released"))
+
+    def finish_read(self, lease_id: str, token: str) -> None:
+        """End a lease whose reader has read, by the reader's word.
+
+        Raises:
+            LeaseError: unknown, token, or taken if it is not being read.
+        """
+        self._advance()
+        lease = self._leases.get(lease_id)
+        if lease is None:
+            raise LeaseError("unknown")
+        if not _same(token, lease.token):
+            raise LeaseError("token")
+        if lease.state != "reading":
+            raise LeaseError("taken")
+        self._ended.append(self._ledger.end(lease, "read"))
 
     @property
     def sequence(self) -> int:
@@ -271,6 +291,8 @@ class LeaseTable:
         lease = self._leases.get(lease_id)
         if lease is None:
             raise self._refused("unknown")
+        if lease.state == "reading":
+            raise self._refused("taken")
         if not _same(token, lease.token):
             raise self._refused("token")
         if lease.used or lease.purpose not in (None, purpose):

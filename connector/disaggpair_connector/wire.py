@@ -10,10 +10,9 @@ import binascii
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
-from disaggpair_connector import contract
 from disaggpair_connector.digest import CHUNK_TOKENS, Digests
 from disaggpair_connector.handle import HandleError, Peer, peer_of
 from disaggpair_connector.lease import Lease, Purpose
@@ -72,6 +71,8 @@ class ReadAnswer:
     """Whether the leading blocks alone may be read."""
     deadline_s: float
     """Seconds, counted from the question, until which D keeps the blocks for the read."""
+    token: str = field(repr=False)
+    """The reader's own, with which it ends the lease."""
 
 
 def encode(value: Mapping[str, Any]) -> bytes:
@@ -79,18 +80,11 @@ def encode(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
-def lease_params(lease: Lease, lease_port: int) -> dict[str, Any]:
-    """The parameters that D gives for a lease, in the shape that P wants."""
-    ours: dict[str, Any] = {"lease": lease.id, "token": lease.token, "port": lease_port}
-    if lease.conversation:
-        ours["conversation"] = lease.conversation
-    return {**lease.handle, contract.PAIR_PARAMS: ours}
-
-
 def encode_read(lease: Lease, *, block_size: int, deadline_s: float) -> bytes:
     """The answer to a read, as `decode_read` takes it."""
     return encode(
         {
+            "token": lease.token,
             "peer": peer_of(lease.handle).params(),
             "tokens": lease.digests.tokens,
             "chunk": CHUNK_TOKENS,
@@ -126,7 +120,9 @@ def decode_read(body: bytes) -> ReadAnswer:
     # The comparison is false for a NaN, and fails for no whole number, however large.
     if type(deadline_s) not in (int, float) or not 0 < deadline_s <= MAX_DEADLINE_S:
         raise Malformed(f"deadline_s is not a number of seconds up to {MAX_DEADLINE_S:g}")
-    return ReadAnswer(peer, digests, block_ids, block_size, divisible, float(deadline_s))
+    return ReadAnswer(
+        peer, digests, block_ids, block_size, divisible, float(deadline_s), _token(answer)
+    )
 
 
 def encode_token(token: str) -> bytes:
@@ -140,7 +136,11 @@ def decode_token(body: bytes) -> str:
     Raises:
         Malformed: there is none.
     """
-    token = decode(body, MAX_BODY_BYTES).get("token")
+    return _token(decode(body, MAX_BODY_BYTES))
+
+
+def _token(values: Mapping[str, Any]) -> str:
+    token = values.get("token")
     if not isinstance(token, str) or not TOKEN.fullmatch(token):
         raise Malformed("token is not a string of 1 to 256 printable characters")
     return token

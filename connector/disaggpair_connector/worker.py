@@ -10,7 +10,8 @@ from typing import Any
 from disaggpair_connector import engine
 from disaggpair_connector.digest import CHUNK_TOKENS
 from disaggpair_connector.metrics import PairStats
-from disaggpair_connector.prefill import READ_DEADLINES
+from disaggpair_connector.prefill import FREED_REQUESTS
+from disaggpair_connector.reads import READ_DEADLINES
 from disaggpair_connector.settings import Settings
 
 WIRE = 1
@@ -36,6 +37,7 @@ class PairWorker(engine.NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM 
         self.xfer_stats = PairStats()
         self._suffix = compatibility_suffix(settings)
         self._read_deadlines: dict[str, float] = {}
+        self._freed: set[str] = set()
 
     def register_kv_caches(self, kv_caches: Any) -> None:
         """Register, and let the handshake compare the settings of both roles."""
@@ -50,7 +52,19 @@ class PairWorker(engine.NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM 
         now = time.monotonic()
         for request_id, seconds in getattr(metadata, READ_DEADLINES, {}).items():
             self._read_deadlines[request_id] = now + seconds
+        self._freed |= getattr(metadata, FREED_REQUESTS, set())
         super().start_load_kv(metadata)
+
+    def _get_new_notifs(self) -> set[str]:
+        """Report as sent what D has read, and what nobody will read."""
+        sent: set[str] = super()._get_new_notifs()
+        # One that the engine still works on has no deadline yet: it is freed when it has one.
+        for request_id in self._freed & self._reqs_to_send.keys():
+            del self._reqs_to_send[request_id]
+            self._reqs_to_process.discard(request_id)
+            sent.add(request_id)
+        self._freed &= self._reqs_to_process
+        return sent
 
     def _pop_done_transfers(self, transfers: dict[str, list[int]]) -> tuple[set[str], set[str]]:
         """Count a read that is seen to end after its deadline as failed, and end one that hangs.

@@ -7,6 +7,7 @@ import pytest
 from disaggpair_connector import handle
 from disaggpair_connector.digest import digests_of
 from disaggpair_connector.handle import Direct, HandleError
+from disaggpair_connector.table import LeaseTable
 
 Params = dict[str, Any]
 
@@ -25,19 +26,7 @@ D_HANDLE: Params = {
     "remote_num_tokens": 20,
     "disaggpair": {"lease": "l1", "token": "t1", "port": 5700, "conversation": "c"},
 }
-P_OFFER: Params = {
-    **PEER,
-    "do_remote_decode": False,
-    "do_remote_prefill": True,
-    "remote_block_ids": [[1, 2]],
-    "disaggpair": {
-        "digest": "d",
-        "tokens": 20,
-        "block_size": 16,
-        "issued": 1.5,
-        "lease_s": 30,
-    },
-}
+P_HANDLE: Params = {**D_HANDLE, "do_remote_decode": False, "do_remote_prefill": True}
 
 
 def with_ours(params: Params, **changes: Any) -> Params:
@@ -83,39 +72,63 @@ def test_a_p_leg_that_cannot_be_used_is_named_by_its_fault(params: Params, reaso
     assert caught.value.reason == reason
 
 
-def test_an_offer_is_taken_whole() -> None:
-    offer = handle.decode_leg(P_OFFER)
-    assert isinstance(offer, handle.Offer)
-    assert (offer.tokens, offer.block_size, offer.digest, offer.issued) == (20, 16, "d", 1.5)
-    assert offer.peer.params() == PEER
+def test_a_d_leg_names_whom_to_ask_as_a_p_leg_does() -> None:
+    assert handle.decode_leg(P_HANDLE) == handle.prefill_leg(D_HANDLE)
 
 
 @pytest.mark.parametrize(
     ("params", "reason"),
     [
-        ({**P_OFFER, "do_remote_decode": True}, "role"),
-        ({**P_OFFER, "disaggpair": None}, "no_offer"),
-        ({**P_OFFER, "remote_block_ids": None}, "malformed"),
-        ({**P_OFFER, "remote_block_ids": []}, "malformed"),
-        ({**P_OFFER, "remote_block_ids": [[]]}, "malformed"),
-        ({**P_OFFER, "remote_block_ids": [1, 2]}, "malformed"),
-        ({**P_OFFER, "remote_block_ids": [["1"]]}, "malformed"),
-        ({**P_OFFER, "remote_block_ids": [[-1]]}, "malformed"),
-        ({**P_OFFER, "remote_engine_id": None}, "malformed"),
-        ({**P_OFFER, "remote_request_id": 3}, "malformed"),
-        ({**P_OFFER, "remote_port": 0}, "malformed"),
-        ({**P_OFFER, "tp_size": 0}, "malformed"),
-        ({**P_OFFER, "remote_registration_generation": -1}, "malformed"),
-        (with_ours(P_OFFER, tokens=20.0), "malformed"),
-        (with_ours(P_OFFER, issued="now"), "malformed"),
-        (with_ours(P_OFFER, issued=float("nan")), "malformed"),
-        (with_ours(P_OFFER, lease_s=-1), "malformed"),
+        ({**P_HANDLE, "do_remote_decode": True}, "role"),
+        ({**P_HANDLE, "disaggpair": None}, "no_lease"),
+        ({**P_HANDLE, "disaggpair": {"conversation": "c"}}, "no_lease"),
+        ({**P_HANDLE, "remote_host": ["127.0.0.1"]}, "malformed"),
+        (with_ours(P_HANDLE, lease=7), "malformed"),
+        (with_ours(P_HANDLE, port=0), "malformed"),
+        ({"disaggpair": {"lease": "l"}}, "malformed"),
     ],
 )
 def test_a_d_leg_that_cannot_be_used_is_named_by_its_fault(params: Params, reason: str) -> None:
     with pytest.raises(HandleError) as caught:
         handle.decode_leg(params)
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"remote_engine_id": None}, "remote_engine_id"),
+        ({"remote_request_id": 3}, "remote_request_id"),
+        ({"remote_port": 0}, "remote_port"),
+        ({"remote_port": 5600.0}, "remote_port"),
+        ({"tp_size": 0}, "tp_size"),
+        ({"tp_size": "1"}, "tp_size"),
+        ({"remote_registration_generation": -1}, "remote_registration_generation"),
+    ],
+)
+def test_a_peer_is_checked_key_by_key(change: Params, key: str) -> None:
+    with pytest.raises(HandleError, match=key):
+        handle.peer_of({**PEER, **change})
+
+
+def test_the_parameters_for_a_lease_are_a_handle_of_it() -> None:
+    table = LeaseTable(
+        clock=lambda: 0.0, new_token=lambda: "t1", epoch="e", ttl_s=1, claim_s=1, read_s=1
+    )
+    lease = table.grant(
+        id="l1",
+        conversation="c",
+        tokens=20,
+        block_ids=[[1, 2]],
+        digests=digests_of(range(20), 20, b""),
+        handle={key: D_HANDLE[key] for key in D_HANDLE.keys() - {"disaggpair", "remote_block_ids"}},
+        divisible=True,
+        pinned=None,
+    )
+    assert handle.for_lease(lease, 5700) == D_HANDLE
+    assert handle.for_direct(lease) == {
+        "disaggpair": {"lease": "l1", "token": "t1", "conversation": "c"}
+    }
 
 
 @pytest.mark.parametrize(
@@ -147,45 +160,22 @@ def test_only_a_valid_conversation_survives_what_is_refused() -> None:
         "do_remote_prefill": False,
         "disaggpair": {"conversation": "c"},
     }
-    lost = with_ours(P_OFFER, conversation=7)
+    lost = with_ours(P_HANDLE, conversation=7)
     handle.alone(lost)
     assert lost == {"do_remote_prefill": False, "do_remote_decode": False}
 
 
-def test_checked_parameters_name_the_leases_blocks_and_nothing_of_the_routers() -> None:
+@pytest.mark.parametrize("of_prefill", [True, False])
+def test_checked_parameters_name_the_leases_blocks_and_nothing_of_the_routers(
+    of_prefill: bool,
+) -> None:
     params = {**D_HANDLE, "_remote_blocks_processed": True, "remote_block_ids": [[9]]}
-    handle.read_params(params, handle.peer_of(PEER), [[4, 5]], 32)
+    handle.read_params(params, handle.peer_of(PEER), [[4, 5]], 32, of_prefill=of_prefill)
     assert params == {
         **PEER,
-        "do_remote_decode": True,
-        "do_remote_prefill": False,
+        "do_remote_decode": not of_prefill,
+        "do_remote_prefill": of_prefill,
         "remote_block_ids": [[4, 5]],
         "remote_num_tokens": 32,
         "disaggpair": {"conversation": "c"},
     }
-    offer = {**P_OFFER, "_remote_blocks_processed": True, "unknown": 1}
-    checked = handle.decode_leg(offer)
-    assert isinstance(checked, handle.Offer)
-    handle.offered(offer, checked)
-    assert offer == {
-        **PEER,
-        "do_remote_decode": False,
-        "do_remote_prefill": True,
-        "remote_block_ids": [[1, 2]],
-        "remote_num_tokens": 20,
-    }
-
-
-def test_an_offers_digest_is_bound_to_tokens_blocks_and_request() -> None:
-    held = digests_of([1, 2, 3], 3, b"")
-    peer = handle.peer_of(PEER)
-    base = handle.offer_digest(held, peer, [[1]], 16)
-    others = [
-        handle.offer_digest(digests_of([1, 2, 4], 3, b""), peer, [[1]], 16),
-        handle.offer_digest(digests_of([1, 2, 3], 3, b"salt"), peer, [[1]], 16),
-        handle.offer_digest(held, peer, [[2]], 16),
-        handle.offer_digest(held, peer, [[1]], 32),
-        handle.offer_digest(held, handle.peer_of({**PEER, "remote_request_id": "r"}), [[1]], 16),
-    ]
-    assert len({base, *others}) == 6
-    assert base == handle.offer_digest(held, peer, [[1]], 16)

@@ -1,5 +1,6 @@
 """The class that vLLM loads, against a stand-in for vLLM."""
 
+import importlib
 import logging
 import socket
 import urllib.error
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from disaggpair_connector.errors import ConfigError, UnsupportedEngineError
+from disaggpair_connector.settings import parse_settings
 
 Load = Callable[..., ModuleType]
 EngineConfig = Callable[..., SimpleNamespace]
@@ -21,6 +23,12 @@ CACHE = SimpleNamespace(
 )
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
 @pytest.fixture
 def made(load: Load) -> Iterator[Callable[..., Any]]:
     """Connectors that are shut down after the test."""
@@ -28,6 +36,8 @@ def made(load: Load) -> Iterator[Callable[..., Any]]:
     connectors = []
 
     def make(config: SimpleNamespace, role: str = "SCHEDULER") -> Any:
+        extra = config.kv_transfer_config.kv_connector_extra_config
+        extra.setdefault("lease_port", free_port())
         kind = module.engine.KVConnectorRole[role]
         connectors.append(module.DisaggPairConnector(config, kind, CACHE))
         return connectors[-1]
@@ -62,29 +72,43 @@ def test_one_line_a_start_says_what_runs(
     role: str,
     lines: int,
 ) -> None:
-    extra = {"backends": ["LIBFABRIC"], "decoder_kv_blocks_ttl": 900}
+    port = free_port()
+    extra = {"backends": ["LIBFABRIC"], "decoder_kv_blocks_ttl": 900, "lease_port": port}
     with caplog.at_level(logging.INFO, "vllm.disaggpair"):
         made(engine_config(extra), role)
     assert caplog.messages == lines * [
         "DisaggPairConnector 0.1.0: vllm=0.32.0 nixl=1.5.1 role=kv_consumer bidirectional=off "
         "recompute_threshold_tokens=64 decode_ttl_s=900 prefill_lease_s=30 backends=LIBFABRIC "
-        "leases=none"
+        f"leases=127.0.0.1:{port}"
     ]
 
 
-def test_d_serves_its_leases_where_its_line_says(
-    made: Callable[..., Any], engine_config: EngineConfig, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("role", ["kv_consumer", "kv_producer"])
+def test_each_role_serves_its_leases_on_the_port_of_its_data_parallel_index(
+    made: Callable[..., Any], engine_config: EngineConfig, role: str
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    extra = {"bidirectional_kv_xfer": True, "lease_port": port - 1}
-    with caplog.at_level(logging.INFO, "vllm.disaggpair"):
-        made(engine_config(extra, index=1))
-    assert caplog.messages[0].endswith(f"leases=127.0.0.1:{port}")
+    port = free_port()
+    made(engine_config({"lease_port": port - 1}, role=role, index=1))
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/leases", timeout=5)
     with refused.value as answer:
         assert answer.code == 403
+
+
+def test_a_taken_port_ends_the_start_with_how_to_change_it(
+    made: Callable[..., Any], engine_config: EngineConfig
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"{port}.*lease_port"):
+            made(engine_config({"lease_port": port}))
+
+
+def test_ps_leases_end_before_those_of_vllm(load: Load) -> None:
+    load()
+    prefill_terms = importlib.import_module("disaggpair_connector.side").prefill_terms
+    terms = prefill_terms(parse_settings({"kv_lease_duration": 30}))
+    assert (terms.ttl_s, terms.read_s) == (20, 10)
 
 
 def test_what_is_counted_reaches_the_report_once(
@@ -92,7 +116,7 @@ def test_what_is_counted_reaches_the_report_once(
 ) -> None:
     connector = made(engine_config(role="kv_producer"))
     assert connector.get_kv_connector_stats() is None
-    connector._tally.refused("unknown")
+    connector._side._tally.refused("unknown")
     report = connector.get_kv_connector_stats()
     assert report.data["disaggpair:refused_reads|unknown"] == [1]
     assert connector.get_kv_connector_stats() is None

@@ -1,0 +1,225 @@
+"""Reads of one role from the other, from the question to its end: the same on P and on D.
+
+A handle names a lease of the other role. Its owner is asked first; from then on it keeps the
+blocks for this one read, and says which tokens they hold and where they are. What is read are the
+blocks of the tokens that the own prompt begins with. Nothing of the handle but the name of the
+lease is used, so whatever a router sent (a used handle, another conversation's, one of an engine
+that has restarted), no block is read that does not hold the right token: it is computed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from disaggpair_connector import engine
+from disaggpair_connector.handle import LeaseHandle, Refusal
+from disaggpair_connector.prompts import Prompts
+from disaggpair_connector.reader import LeaseReader, Ticket
+from disaggpair_connector.tally import Tally
+from disaggpair_connector.transfer_plan import Readable, plan_read
+from disaggpair_connector.wire import Declined, ReadAnswer
+
+logger = engine.engine_logger()
+
+READ_DEADLINES: Final = "disaggpair_read_seconds"
+"""Attribute of the metadata to the worker: seconds that each new read may take."""
+
+_NOTHING: Final = (0, False)
+
+
+@dataclass(slots=True, eq=False)
+class Read:
+    """A read, from the question on. Times are of the clock of `Reads`."""
+
+    request: Any
+    handle: LeaseHandle
+    ticket: Ticket
+    asked: float
+    answer: ReadAnswer | None = None
+    plan: Readable | None = None
+    answered: float = 0.0
+    is_begun: bool = False
+
+    @property
+    def kept_until(self) -> float:
+        """Until when the owner keeps the blocks, at the least: it began to count later."""
+        return self.asked + (self.answer.deadline_s if self.answer else 0.0)
+
+    def as_reader(self) -> tuple[str, int, str, str]:
+        """Where and how the reader that the answer made ends the lease."""
+        assert self.answer is not None
+        return self.handle.host, self.handle.port, self.handle.lease, self.answer.token
+
+
+class Reads:
+    """The reads of one engine.
+
+    Args:
+        reader: asks the owners of leases.
+        tally: what is counted for /metrics.
+        prompts: digests of this engine's requests.
+        block_size: tokens per block.
+        divisible: whether a part of what is held can be read.
+        clock: clock that never goes back, in seconds.
+        begin_by: until when a read may begin.
+        end_by: until when a read that begins now may end.
+        answered: called when there is something to read.
+    """
+
+    def __init__(
+        self,
+        reader: LeaseReader,
+        tally: Tally,
+        prompts: Prompts,
+        *,
+        block_size: int,
+        divisible: bool,
+        clock: Callable[[], float],
+        begin_by: Callable[[Read], float],
+        end_by: Callable[[Read], float],
+        answered: Callable[[Read], None] | None = None,
+    ) -> None:
+        self._reader = reader
+        self._tally = tally
+        self._prompts = prompts
+        self._block_size = block_size
+        self._divisible = divisible
+        self._clock = clock
+        self._begin_by = begin_by
+        self._end_by = end_by
+        self._answered = answered
+        self._of: dict[str, Read] = {}
+        self._asked: dict[str, Read] = {}
+        self._begun: dict[str, Read] = {}
+        self._deadlines: dict[str, float] = {}
+        self._unreachable: set[tuple[str, int]] = set()
+
+    def ask(self, request: Any, handle: LeaseHandle) -> None:
+        """Ask the owner of the lease that a request's handle names."""
+        where = (handle.host, handle.port, handle.lease, handle.token)
+        if handle.is_release:
+            self._reader.release(*where)
+            return
+        read = Read(request, handle, self._reader.ask(*where), self._clock())
+        self._of[request.request_id] = self._asked[request.request_id] = read
+
+    def poll(self) -> None:
+        """Take in the answers that have come."""
+        for read in [read for read in self._asked.values() if read.ticket.done()]:
+            self._settle(read)
+
+    def tokens(self, request: Any, computed: int, least: int) -> tuple[int | None, bool]:
+        """Tokens to read beyond those computed, as vLLM asks; None while there is no answer.
+
+        Args:
+            request: vLLM's.
+            computed: tokens that this engine has.
+            least: fewer than so many are computed instead.
+        """
+        read = self._of.get(request.request_id)
+        if read is None or read.is_begun:
+            # Also after the read, well or not: to promise its tokens a second time would park the
+            # request for ever, since vLLM queues one read for a request (0.31 to 0.33).
+            return _NOTHING
+        if read.plan is None:
+            if not read.ticket.done():
+                return None, False
+            if not self._settle(read):
+                return _NOTHING
+        assert read.plan is not None
+        tokens = min(read.plan.tokens, request.num_prompt_tokens) - computed
+        if self._clock() > self._begin_by(read):
+            self._drop(read, "late")
+        elif tokens < max(1, least):
+            self._drop(read, "short")
+        else:
+            return tokens, True
+        return _NOTHING
+
+    def begin(self, request: Any, tokens: int) -> Readable | None:
+        """What to read now that vLLM has blocks for so many tokens of it."""
+        read = self._of.get(request.request_id)
+        if read is None or read.is_begun or read.plan is None:
+            return None
+        if tokens == 0:  # vLLM computes all of the prompt, as it does for prompt logprobs
+            self._drop(read, "short")
+            return None
+        read.is_begun = True
+        self._begun[request.request_id] = read
+        self._deadlines[request.request_id] = self._end_by(read)
+        self._tally.verified(tokens)
+        return read.plan
+
+    def forget(self, request: Any) -> bool:
+        """A request has ended; True if it had a read that was not begun, which is given back.
+
+        One that is under way goes on, and its owner hears of its end.
+        """
+        read = self._of.pop(request.request_id, None)
+        self._asked.pop(request.request_id, None)
+        if read is None or read.is_begun:
+            return False
+        read.ticket.cancel()
+        return True
+
+    def ended(self, connector_output: Any) -> None:
+        """Tell the owners how reads ended; their engines see it only when they next step."""
+        for request_id in connector_output.finished_recving or ():
+            read = self._begun.pop(request_id, None)
+            if read is None:
+                continue
+            if request_id in getattr(connector_output, "failed_recving", ()):
+                self._reader.release(*read.as_reader())
+                self._refuse(read, "failed")
+            else:
+                self._reader.finish(*read.as_reader())
+
+    def take_deadlines(self) -> dict[str, float]:
+        """Seconds that each read may take that has begun since the last call."""
+        now = self._clock()
+        taken = {request: deadline - now for request, deadline in self._deadlines.items()}
+        self._deadlines.clear()
+        return taken
+
+    def _settle(self, read: Read) -> bool:
+        """Take an answer in; False if nothing is to be read."""
+        self._asked.pop(read.request.request_id, None)
+        answer = read.ticket.result()
+        self._watch(read, answer)
+        if isinstance(answer, Declined):
+            self._of.pop(read.request.request_id, None)
+            self._refuse(read, answer.reason)
+            return False
+        read.answer = answer
+        proven = self._prompts.held_by(read.request, answer.digests)
+        read.plan = plan_read(
+            proven, answer, block_size=self._block_size, divisible=self._divisible
+        )
+        if read.plan is None:
+            self._drop(read, "tokens")
+            return False
+        read.answered = self._clock()
+        if self._answered is not None:
+            self._answered(read)
+        return True
+
+    def _drop(self, read: Read, reason: Refusal) -> None:
+        """Give the lease back; its owner frees the blocks at once and not at the deadline."""
+        self._of.pop(read.request.request_id, None)
+        self._reader.release(*read.as_reader())
+        self._refuse(read, reason)
+
+    def _refuse(self, read: Read, reason: Refusal) -> None:
+        self._tally.refused(reason)
+        logger.debug("Computing all of %s: %s", read.request.request_id, reason)
+
+    def _watch(self, read: Read, answer: ReadAnswer | Declined) -> None:
+        """Say once when an owner cannot be asked any more, and once when it can again."""
+        where = (read.handle.host, read.handle.port)
+        is_silent = isinstance(answer, Declined) and answer.reason in ("unreachable", "timeout")
+        if is_silent and where not in self._unreachable and len(self._unreachable) < 64:
+            self._unreachable.add(where)
+            logger.warning("Leases at %s:%d cannot be asked for; computing instead.", *where)
+        elif not is_silent and where in self._unreachable:
+            self._unreachable.discard(where)
+            logger.info("Leases at %s:%d can be asked for again.", *where)
