@@ -1,7 +1,8 @@
-"""vLLM's own classes, in every release that the connector accepts, do what its checks are for.
+"""The own code of every vLLM release that the connector accepts: what it does, and with ours.
 
-Each letter is a way in which transfer parameters are right, wrong or spent. Opt-in, since it
-fetches wheels: `pytest -m wheels`.
+Each letter is a way in which transfer parameters are right, wrong or spent. The release of the
+CPU engines runs with them; the others are opt-in, since their wheels are fetched:
+`pytest -m wheels`.
 """
 
 import json
@@ -11,14 +12,20 @@ from typing import Any
 
 import pytest
 
-from disaggpair_bed.cpu.install import Engines
+from disaggpair_bed.cpu import model
+from disaggpair_bed.cpu.install import VLLM_RELEASE, Engines
+from disaggpair_bed.releases import turns
 from disaggpair_bed.releases.released import ReleaseCode, release_scheduler_classes
 from disaggpair_bed.simengine import replay
 from disaggpair_connector import compat
 
-pytestmark = [pytest.mark.wheels, pytest.mark.timeout(900, func_only=True)]
+pytestmark = pytest.mark.timeout(900, func_only=True)
 
 RELEASES = ("0.31.0", "0.32.0", "0.33.0")
+MARKS = {
+    release: pytest.mark.engines if release == VLLM_RELEASE else pytest.mark.wheels
+    for release in RELEASES
+}
 BLOCK_SIZE = replay.BLOCK_SIZE
 ON = {"bidirectional_kv_xfer": True}
 PEER = {
@@ -141,9 +148,13 @@ def test_every_minor_release_that_the_connector_accepts_is_replayed() -> None:
     assert [release.rpartition(".")[0] for release in RELEASES] == minors
 
 
-@pytest.fixture(scope="module", params=RELEASES)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(release, marks=MARKS[release]) for release in RELEASES],
+)
 def code(request: pytest.FixtureRequest, cpu_engines: Engines) -> ReleaseCode:
-    if "wheels" not in request.config.getoption("markexpr"):
+    chosen = request.config.getoption("markexpr")
+    if MARKS[request.param] is pytest.mark.wheels and "wheels" not in chosen:
         pytest.skip("opt-in: pytest -m wheels")
     return release_scheduler_classes(request.param, cpu_engines, print)
 
@@ -159,6 +170,63 @@ def results(code: ReleaseCode) -> dict[str, dict[str, Any]]:
 def test_vllm_does_what_the_connector_is_for(name: str, results: dict[str, dict[str, Any]]) -> None:
     expected = CASES[name][1]
     assert {key: results[name].get(key) for key in expected} == expected
+
+
+@pytest.fixture(scope="module")
+def seen(code: ReleaseCode, cpu_engines: Engines) -> dict[str, Any]:
+    """Turns of a P and a D with our connector, by scene."""
+    folder = model.ensure(cpu_engines, print)
+    found: dict[str, Any] = json.loads(code.run("-m", turns.__name__, folder))
+    return found
+
+
+TOLD = {
+    "first_turn": {
+        "p read": 0,
+        "d read": 63,
+        "p freed": True,
+        "d holds": 65,
+        "in leases": 65,
+        "d steps on": False,
+        "tokens": 1040,
+        "timers": 0,
+    },
+    "next_turn": {
+        "p read": 65,
+        "same order": True,
+        "d read": True,
+        "a used handle read": 0,
+        "late": [],
+        "tokens": 1181,
+        "left": {},
+    },
+    "edited_turn": {"p read": 32, "left": {}},
+    "other_turn": {"p read": 0, "left": {}},
+    "forged_offer": {"d read": [0, 0, 0, 0, 63, 0], "left": {}},
+    "failed_read": {"p read": 65, "answered": True, "left": {}},
+    "aborted_turns": {"returned": [None, None], "late": [], "left": {}},
+    "growth": {"preemptions": 0, "held": 0, "left": {}},
+    "pressure": {
+        "held": 130,
+        "at once": True,
+        "still held": 65,
+        "oldest is read": 0,
+        "newest is read": 65,
+        "left": {},
+    },
+}
+"""What each scene of `turns` comes to; 1000 tokens of history are 63 blocks, 1040 are 65."""
+
+
+@pytest.mark.parametrize("scene", TOLD)
+def test_the_connector_leases_and_reads_on_the_schedulers_of_the_release(
+    scene: str, seen: dict[str, Any]
+) -> None:
+    assert seen[scene] == TOLD[scene]
+
+
+def test_every_scene_is_judged() -> None:
+    assert [scene.__name__ for scene in turns.SCENES] == list(TOLD)
 
 
 def test_the_code_is_that_of_the_release(code: ReleaseCode) -> None:

@@ -8,4 +8,7 @@ snapshot    what a release has of the declaration, as JSON; what it lacks, in wo
 uses        what the connector's own sources take from vLLM, to compare with the declaration
 fetch       wheels and their sources in the cache
 released    a program that runs with the code of a release
+stepped     such a program's engine: a real scheduler, stepped by hand
+turns       such a program: turns of a P and a D with the connector
+live        such a program: signatures as they are in an engine
 """

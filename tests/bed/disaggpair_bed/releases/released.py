@@ -51,6 +51,7 @@ class ReleaseCode:
             "PYTHONPATH": os.pathsep.join(map(str, self.path)),
             "HF_HUB_OFFLINE": "1",
             "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
             "OMP_NUM_THREADS": "1",
         }
         done = subprocess.run(
