@@ -152,7 +152,7 @@ class Client:
         if status != 200:
             return None
         return tuple(
-            {int(token): entry["logprob"] for token, entry in position.items()}
+            _likeliest({int(token): entry["logprob"] for token, entry in position.items()})
             for position in answer["choices"][0]["prompt_logprobs"][first:]
         )
 
@@ -201,6 +201,12 @@ def _body(prompt: Sequence[int], tokens: int, params: Any, salt: str | None) -> 
 
 def _tops(choice: Json) -> tuple[Top, ...]:
     return tuple(
-        {int(name.removeprefix("token_id:")): value for name, value in position.items()}
+        _likeliest({int(name.removeprefix("token_id:")): value for name, value in position.items()})
         for position in choice["logprobs"]["top_logprobs"]
     )
+
+
+def _likeliest(position: Top) -> Top:
+    """Without the token that stands there, which vLLM adds when it is none of the likeliest."""
+    kept = sorted(position.items(), key=lambda entry: -entry[1])[:_LIKELIEST]
+    return dict(kept)

@@ -15,7 +15,7 @@ from disaggpair_bed.cpu.options import NO_PREFIX_CACHING, Connector
 from disaggpair_bed.cpu.pair import Pair, PairOptions, RoleOptions
 from disaggpair_bed.hostile import operations
 from disaggpair_bed.hostile.record import Record
-from disaggpair_bed.hostile.stage import Stage
+from disaggpair_bed.hostile.stage import SIGN_OF_LIFE, Stage
 from disaggpair_connector import contract
 
 _USAGE = re.compile(r"^vllm:kv_cache_usage_perc\{[^}]*\} (\S+)$", re.MULTILINE)
@@ -94,6 +94,9 @@ async def _still_held(stage: Stage, ttl_s: float) -> tuple[float, float]:
     """Cache usage when nothing can be held any more; waits as long as that takes."""
     deadline = stage.now_s() + max(ttl_s, 30) + 15  # P's own leases last 30 s
     while True:
+        # An engine without a request does not step, and says nothing new of its cache.
+        for client in (stage.p, stage.d):
+            await client.complete(SIGN_OF_LIFE, 1, salt=stage.fresh_salt())
         shares = [cache_usage(await client.metrics()) for client in (stage.p, stage.d)]
         if max(shares) == 0 or stage.now_s() > deadline:
             return shares[0], shares[1]

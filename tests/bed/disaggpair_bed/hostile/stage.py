@@ -27,7 +27,8 @@ from disaggpair_bed.hostile.turns import Played, Turn
 from disaggpair_connector import contract
 
 ANSWER_TOKENS: Final = 16
-_SIGN_OF_LIFE: Final = (5,) * 40
+SIGN_OF_LIFE: Final = (5,) * 40
+"""A prompt that any engine answers at once."""
 _ABORT_WITHIN_S: Final = 0.15
 """A leg of the bed's model takes about that long."""
 
@@ -203,7 +204,7 @@ class Stage:
         for engine, client in ((self.pair.prefill, self.p), (self.pair.decode, self.d)):
             if not _lives(engine):
                 played.died += (engine.role,)
-            elif not (await client.complete(_SIGN_OF_LIFE, 1, salt=self.fresh_salt())).answered:
+            elif not (await client.complete(SIGN_OF_LIFE, 1, salt=self.fresh_salt())).answered:
                 if _lives(engine):
                     played.stuck += (engine.role,)
                 else:
