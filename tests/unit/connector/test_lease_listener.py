@@ -12,6 +12,7 @@ from disaggpair_bed.fakes.rawhttp import BLOCK_SIZE, RawClient, grant, request
 from disaggpair_connector import wire
 from disaggpair_connector.book import LeaseBook
 from disaggpair_connector.errors import ConfigError
+from disaggpair_connector.lease import EndReason
 from disaggpair_connector.listener import LeaseListener, listening_socket
 
 KEY = "the-key"
@@ -114,7 +115,7 @@ def test_a_claim_for_a_read_gives_the_handle_and_a_new_token(
     status, claimed = asker.ask("POST", "/leases/a/claim", {"for": "read"}, KEY)
     assert status == 200
     ours = claimed["kv_transfer_params"].pop("disaggpair")
-    assert claimed["kv_transfer_params"] == given.handle
+    assert claimed["kv_transfer_params"] == given.handle  # those of vLLM
     assert claimed["lease"]["state"] == "claimed"
     assert (ours["lease"], ours["port"], ours["conversation"]) == ("a", port, "who")
     assert asker.code("POST", "/leases/a/read", {"token": given.token}) == "403 token"
@@ -158,25 +159,43 @@ def test_a_reader_is_told_less_time_than_its_blocks_are_kept(
     clock.now += answer["deadline_s"] + 1
     assert book.counts()["reading"] == 1
     clock.now += 1
-    assert asker.code("POST", "/leases/a/release", {"token": lease.token}) == "404 unknown"
+    assert asker.code("POST", "/leases/a/release", {"token": answer["token"]}) == "404 unknown"
 
 
 def test_a_token_is_of_one_lease(book: LeaseBook, asker: Asker) -> None:
     lease = grant(book, "a")
     grant(book, "b")
-    assert asker.code("POST", "/leases/b/read", {"token": lease.token}) == "403 token"
-    assert asker.code("POST", "/leases/b/release", {"token": lease.token}) == "403 token"
-    assert asker.code("POST", "/leases/c/read", {"token": lease.token}) == "404 unknown"
-    assert asker.code("POST", "/leases/a/read", {"token": 5}) == "400 body"
-    assert asker.code("POST", "/leases/a/read") == "400 body"
+    for action in ("read", "release", "finish"):
+        path = f"/leases/b/{action}"
+        assert asker.code("POST", path, {"token": lease.token}) == "403 token"
+        assert asker.code("POST", path, {"token": 5}) == "400 body"
+        assert asker.code("POST", path) == "400 body"
+        path = f"/leases/c/{action}"
+        assert asker.code("POST", path, {"token": lease.token}) == "404 unknown"
 
 
-def test_who_has_the_token_releases_also_what_is_being_read(book: LeaseBook, asker: Asker) -> None:
+def test_who_has_the_token_releases(book: LeaseBook, asker: Asker) -> None:
     lease = grant(book, "a")
-    asker.ask("POST", "/leases/a/read", {"token": lease.token})
     assert asker.ask("POST", "/leases/a/release", {"token": lease.token}) == (204, None)
     assert asker.code("POST", "/leases/a/release", {"token": lease.token}) == "404 unknown"
     assert [ended.id for ended in book.take_ended()] == ["a"]
+
+
+@pytest.mark.parametrize(("action", "reason"), [("release", "released"), ("finish", "read")])
+def test_only_its_reader_ends_a_read(
+    book: LeaseBook, asker: Asker, action: str, reason: EndReason
+) -> None:
+    lease = grant(book, "a")
+    _, answer = asker.ask("POST", "/leases/a/read", {"token": lease.token})
+    assert asker.code("POST", f"/leases/a/{action}", {"token": lease.token}) == "403 token"
+    assert book.counts()["reading"] == 1
+    assert asker.ask("POST", f"/leases/a/{action}", {"token": answer["token"]}) == (204, None)
+    assert book.counters.ended[reason] == 1
+
+
+def test_what_is_not_being_read_is_not_finished(book: LeaseBook, asker: Asker) -> None:
+    lease = grant(book, "a")
+    assert asker.code("POST", "/leases/a/finish", {"token": lease.token}) == "409 taken"
 
 
 def test_who_has_the_key_releases_all_but_what_is_being_read(book: LeaseBook, asker: Asker) -> None:

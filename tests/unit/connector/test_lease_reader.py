@@ -98,10 +98,23 @@ def test_a_refused_question_releases_nothing_of_who_reads(
     assert book.counts()["reading"] == 1
 
 
-def test_a_release_ends_the_lease(book: LeaseBook, port: int, reader: LeaseReader) -> None:
-    lease = grant(book, "a")
-    assert isinstance(answer(reader.ask(HOST, port, "a", lease.token)), ReadAnswer)
-    reader.release(HOST, port, "a", lease.token)
+def test_a_reader_gives_back_or_finishes_with_its_own_token(
+    book: LeaseBook, port: int, reader: LeaseReader
+) -> None:
+    tokens = []
+    for name in ("a", "b"):
+        found = answer(reader.ask(HOST, port, name, grant(book, name).token))
+        assert isinstance(found, ReadAnswer)
+        tokens.append(found.token)
+    reader.release(HOST, port, "a", tokens[0])
+    reader.finish(HOST, port, "b", tokens[1])
+    wait_for(lambda: book.counters.ended["released"] == book.counters.ended["read"] == 1)
+
+
+def test_an_unread_lease_is_given_back_with_the_handles_token(
+    book: LeaseBook, port: int, reader: LeaseReader
+) -> None:
+    reader.release(HOST, port, "a", grant(book, "a").token)
     wait_for(lambda: book.counters.ended["released"] == 1)
 
 
