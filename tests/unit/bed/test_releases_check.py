@@ -8,6 +8,7 @@ import pytest
 
 from disaggpair_bed import cli
 from disaggpair_bed.releases import facts, signature, snapshot
+from disaggpair_bed.releases.nixl_facts import PULL_WORKER
 from disaggpair_bed.releases.relied import CLASSES, FACTS, Relied
 from disaggpair_bed.releases.surface import Class, find_class
 from disaggpair_bed.releases.wheel import Modules, Wheel, WheelError
@@ -156,7 +157,7 @@ def lacking(relied: Relied, **changed: object) -> list[str]:
 
 POOL = next(relied for relied in CLASSES if relied.name == facts.POOL)
 MANAGER = next(relied for relied in CLASSES if relied.name == facts.MANAGER)
-WORKER = next(relied for relied in CLASSES if relied.name == facts.PULL_WORKER)
+WORKER = next(relied for relied in CLASSES if relied.name == PULL_WORKER)
 
 
 def test_nothing_is_said_of_a_release_that_is_as_declared() -> None:

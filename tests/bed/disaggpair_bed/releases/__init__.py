@@ -3,7 +3,8 @@
 relied      the declaration: names, parameters, and what the code around them does
 wheel       the sources of a release; nothing is installed or imported
 surface     classes, methods and attributes in those sources
-facts       what the sources do, as far as the connector relies on it
+facts       what the scheduler and the cache do, as far as the connector relies on it
+nixl_facts  what the halves of vLLM's NIXL connector do
 snapshot    what a release has of the declaration, as JSON; what it lacks, in words
 uses        what the connector's own sources take from vLLM, to compare with the declaration
 fetch       wheels and their sources in the cache

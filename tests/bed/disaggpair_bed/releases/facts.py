@@ -1,8 +1,8 @@
-"""What vLLM's code does around the connector, found in its syntax trees.
+"""What vLLM's scheduler and cache do around the connector, found in their syntax trees.
 
 Each function answers whether its first line holds in a release. It looks for the calls and
 comparisons that make it true, so it says no as well when vLLM does the same in another way: a
-person has to read then, which is the purpose.
+person has to read then, which is the purpose. What NIXL's halves do is in `nixl_facts`.
 """
 
 import ast
@@ -10,14 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from disaggpair_bed.releases import syntax
-from disaggpair_bed.releases.surface import Function, find_class
+from disaggpair_bed.releases.surface import find_method
 from disaggpair_bed.releases.wheel import Modules
 
-V1: Final = "vllm.distributed.kv_transfer.kv_connector.v1"
-PULL_CONNECTOR: Final = f"{V1}.nixl.connector:NixlPullConnector"
-PULL_WORKER: Final = f"{V1}.nixl.pull_worker:NixlPullConnectorWorker"
-METADATA: Final = f"{V1}.nixl.metadata:NixlConnectorMetadata"
-HANDSHAKE: Final = f"{V1}.nixl.metadata:NixlHandshakePayload"
 SCHEDULER: Final = "vllm.v1.core.sched.scheduler:Scheduler"
 MANAGER: Final = "vllm.v1.core.kv_cache_manager:KVCacheManager"
 POOL: Final = "vllm.v1.core.block_pool:BlockPool"
@@ -29,7 +24,7 @@ Fact = Callable[[Modules], bool]
 def binds_the_cache_manager(modules: Modules) -> bool:
     """The scheduler's constructor makes the connector and binds the cache manager to it."""
     return syntax.starts_with(
-        _method(modules, SCHEDULER, "__init__"),
+        find_method(modules, SCHEDULER, "__init__"),
         "KVConnectorFactory.create_connector",
         "self.connector.bind_kv_cache_manager",
     )
@@ -50,26 +45,15 @@ def has_the_names_outside_of_classes(modules: Modules) -> bool:
     )
 
 
-def makes_its_halves_and_nothing_else(modules: Modules) -> bool:
-    """NixlPullConnector's constructor makes its two halves and does nothing else."""
-    found = find_class(modules, PULL_CONNECTOR)
-    made = found.own("__init__") if found else None
-    targets = {ast.unparse(target) for target, _ in syntax.assignments(made)}
-    halves = {"NixlPullConnectorScheduler", "NixlPullConnectorWorker"}
-    return targets == {"self.connector_scheduler", "self.connector_worker"} and syntax.called_names(
-        made
-    ) == {"super().__init__", "super", *halves}
-
-
 def tells_of_new_requests(modules: Modules) -> bool:
     """Scheduler.add_request calls the connector's on_new_request."""
-    added = _method(modules, SCHEDULER, "add_request")
+    added = find_method(modules, SCHEDULER, "add_request")
     return "self.connector.on_new_request" in syntax.called_names(added)
 
 
 def skips_a_request_that_waits(modules: Modules) -> bool:
     """A request for which get_num_new_matched_tokens says None is left for a later step."""
-    schedule = _method(modules, SCHEDULER, "schedule")
+    schedule = find_method(modules, SCHEDULER, "schedule")
     counts = {
         ast.unparse(target.elts[0])
         for target, value in syntax.assignments(schedule)
@@ -86,7 +70,7 @@ def skips_a_request_that_waits(modules: Modules) -> bool:
 def tells_after_it_allocated(modules: Modules) -> bool:
     """schedule asks the connector, allocates, and then calls update_state_after_alloc."""
     return syntax.follow(
-        _method(modules, SCHEDULER, "schedule"),
+        find_method(modules, SCHEDULER, "schedule"),
         "self.connector.get_num_new_matched_tokens",
         "self.kv_cache_manager.allocate_slots",
         "self.connector.update_state_after_alloc",
@@ -95,9 +79,9 @@ def tells_after_it_allocated(modules: Modules) -> bool:
 
 def builds_metadata_last(modules: Modules) -> bool:
     """schedule has the workers' metadata built after all requests of the step."""
-    built = _method(modules, SCHEDULER, "_build_kv_connector_meta")
+    built = find_method(modules, SCHEDULER, "_build_kv_connector_meta")
     return "connector.build_connector_meta" in syntax.called_names(built) and syntax.follow(
-        _method(modules, SCHEDULER, "schedule"),
+        find_method(modules, SCHEDULER, "schedule"),
         "self.connector.update_state_after_alloc",
         "self._build_kv_connector_meta",
     )
@@ -105,7 +89,7 @@ def builds_metadata_last(modules: Modules) -> bool:
 
 def shows_outputs_before_it_frees(modules: Modules) -> bool:
     """update_connector_output is called before the scheduler looks at finished_sending."""
-    update = _method(modules, SCHEDULER, "_update_from_kv_xfer_finished")
+    update = find_method(modules, SCHEDULER, "_update_from_kv_xfer_finished")
     shown = [
         line
         for (line, _), name in syntax.calls(update)
@@ -120,7 +104,7 @@ def shows_outputs_before_it_frees(modules: Modules) -> bool:
 def takes_statistics_of_the_scheduler_half(modules: Modules) -> bool:
     """Every update_from_output takes the connector's statistics, after the step's transfers."""
     return syntax.starts_with(
-        _method(modules, SCHEDULER, "update_from_output"),
+        find_method(modules, SCHEDULER, "update_from_output"),
         "self._update_from_kv_xfer_finished",
         "self.connector.get_kv_connector_stats",
     )
@@ -128,7 +112,7 @@ def takes_statistics_of_the_scheduler_half(modules: Modules) -> bool:
 
 def finishes_before_it_frees(modules: Modules) -> bool:
     """_free_request calls _connector_finished first and frees the blocks unless it said no."""
-    free = _method(modules, SCHEDULER, "_free_request")
+    free = find_method(modules, SCHEDULER, "_free_request")
     frees_on_a_condition = any(
         isinstance(branch.test, ast.UnaryOp) and "self._free_blocks" in ast.unparse(branch.body[0])
         for branch in syntax.branches(free)
@@ -140,7 +124,7 @@ def finishes_before_it_frees(modules: Modules) -> bool:
 
 def finishes_with_every_group(modules: Modules) -> bool:
     """_connector_finished gives a connector that SupportsHMA the block ids of all groups."""
-    finished = _method(modules, SCHEDULER, "_connector_finished")
+    finished = find_method(modules, SCHEDULER, "_connector_finished")
     return "SupportsHMA" in syntax.text(finished) and syntax.follow(
         finished,
         "self.kv_cache_manager.get_block_ids_for_computed_tokens",
@@ -150,7 +134,7 @@ def finishes_with_every_group(modules: Modules) -> bool:
 
 def steps_for_requests_only(modules: Modules) -> bool:
     """An engine steps while it has requests, or a connector that says it has work to push."""
-    asked = syntax.called_names(_method(modules, SCHEDULER, "has_requests"))
+    asked = syntax.called_names(find_method(modules, SCHEDULER, "has_requests"))
     return {name for name in asked if "ec_connector" not in name} == {
         "self.has_unfinished_requests",
         "self.has_finished_requests",
@@ -160,20 +144,20 @@ def steps_for_requests_only(modules: Modules) -> bool:
 
 def resets_through_the_manager(modules: Modules) -> bool:
     """Scheduler.reset_prefix_cache calls the method of its KVCacheManager."""
-    reset = _method(modules, SCHEDULER, "reset_prefix_cache")
+    reset = find_method(modules, SCHEDULER, "reset_prefix_cache")
     return "self.kv_cache_manager.reset_prefix_cache" in syntax.called_names(reset)
 
 
 def allocates_through_the_manager(modules: Modules) -> bool:
     """schedule allocates through its KVCacheManager, whose method is looked up at each call."""
-    names = syntax.called_names(_method(modules, SCHEDULER, "schedule"))
+    names = syntax.called_names(find_method(modules, SCHEDULER, "schedule"))
     allocating = {name for name in names if name.endswith("allocate_slots")}
     return allocating == {"self.kv_cache_manager.allocate_slots"}
 
 
 def refuses_for_lack_of_blocks_only(modules: Modules) -> bool:
     """allocate_slots returns None where it needs more blocks than there are, nowhere else."""
-    allocate = _method(modules, MANAGER, "allocate_slots")
+    allocate = find_method(modules, MANAGER, "allocate_slots")
     guarded = [
         statement
         for branch in syntax.branches(allocate)
@@ -189,7 +173,7 @@ def refuses_for_lack_of_blocks_only(modules: Modules) -> bool:
 
 def refuses_before_it_takes(modules: Modules) -> bool:
     """allocate_slots takes no block before the last place where it can return None."""
-    allocate = _method(modules, MANAGER, "allocate_slots")
+    allocate = find_method(modules, MANAGER, "allocate_slots")
     refusals = [refusal.lineno for refusal in syntax.returns_of_none(allocate)]
     takings = [
         line for (line, _), name in syntax.calls(allocate) if "coordinator.allocate_new" in name
@@ -199,68 +183,13 @@ def refuses_before_it_takes(modules: Modules) -> bool:
 
 def counts_references(modules: Modules) -> bool:
     """touch adds a reference to a block, free_blocks drops one, and a block without is free."""
-    touch = syntax.text(_method(modules, POOL, "touch"))
-    free = syntax.text(_method(modules, POOL, "free_blocks"))
+    touch = syntax.text(find_method(modules, POOL, "touch"))
+    free = syntax.text(find_method(modules, POOL, "free_blocks"))
     dropped = free.find("ref_cnt -= 1")
     return "ref_cnt += 1" in touch and 0 <= dropped < free.find("ref_cnt == 0")
 
 
 def takes_parameters_of_the_sampling(modules: Modules) -> bool:
     """A request has the kv_transfer_params of its sampling parameters' extra_args."""
-    made = syntax.text(_method(modules, REQUEST, "__init__"))
+    made = syntax.text(find_method(modules, REQUEST, "__init__"))
     return "self.kv_transfer_params = sampling_params.extra_args.get('kv_transfer_params')" in made
-
-
-def expects_what_was_in_a_batch(modules: Modules) -> bool:
-    """The worker takes notifications for what was in a batch and is not said to be over."""
-    begin = syntax.text(_method(modules, PULL_WORKER, "start_load_kv"))
-    heard = syntax.text(_method(modules, PULL_WORKER, "_get_new_notifs"))
-    return (
-        _stand(begin, "metadata.reqs_in_batch", "self._reqs_to_process.add(")
-        and _stand(begin, "metadata.reqs_not_processed", "self._reqs_to_process.discard(")
-        and "not in self._reqs_to_process" in heard
-    )
-
-
-def sets_timers_for_what_was_in_a_batch(modules: Modules) -> bool:
-    """The worker counts down only what the scheduler half put into _reqs_need_send."""
-    begin = syntax.text(_method(modules, PULL_WORKER, "start_load_kv"))
-    return _stand(begin, "metadata.reqs_to_send", "self._reqs_to_send[")
-
-
-def sees_reads_end_in_one_place(modules: Modules) -> bool:
-    """get_transfer_results reports as failed what _pop_done_transfers names in its second set."""
-    results = _method(modules, PULL_WORKER, "get_transfer_results")
-    named = {
-        ast.unparse(target.elts[1])
-        for target, value in syntax.assignments(results)
-        if syntax.called(value) == "self._pop_done_transfers" and isinstance(target, ast.Tuple)
-    }
-    return any(f"_failures.update({one})" in syntax.text(results) for one in named)
-
-
-def lets_metadata_carry_more(modules: Modules) -> bool:
-    """Attributes can be set on the metadata to the workers and on that of the handshake."""
-    for name in (METADATA, HANDSHAKE):
-        found = find_class(modules, name)
-        if found is None:
-            return False
-        decorators = " ".join(ast.unparse(one) for one in found.line[0].decorator_list)
-        if "__slots__" in found.members() or "slots" in decorators or "frozen" in decorators:
-            return False
-    return True
-
-
-def _method(modules: Modules, class_name: str, method: str) -> Function | None:
-    found = find_class(modules, class_name)
-    return found.method(method) if found else None
-
-
-def _stand(within: str, *parts: str) -> bool:
-    """Whether the parts stand in a text one after the other."""
-    start = 0
-    for part in parts:
-        start = within.find(part, start)
-        if start < 0:
-            return False
-    return True

@@ -16,8 +16,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from disaggpair_bed.releases import facts
-from disaggpair_bed.releases.facts import MANAGER, POOL, PULL_WORKER, REQUEST, V1, Fact
+from disaggpair_bed.releases import facts, nixl_facts
+from disaggpair_bed.releases.facts import MANAGER, POOL, REQUEST, Fact
+from disaggpair_bed.releases.nixl_facts import (
+    HANDSHAKE,
+    PULL_CONNECTOR,
+    PULL_SCHEDULER,
+    PULL_WORKER,
+    V1,
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ _PROM: Final = "(self, vllm_config, metric_types, labelnames, per_engine_labelva
 
 CLASSES: Final = (
     Relied(
-        f"{V1}.nixl.connector:NixlPullConnector",
+        PULL_CONNECTOR,
         overrides={
             "__init__": "(self, vllm_config, role, kv_cache_config)",
             "bind_kv_cache_manager": "(self, kv_cache_manager)",
@@ -64,7 +71,7 @@ CLASSES: Final = (
         calls={"__init__": "(self, vllm_config, role, kv_cache_config)"},
     ),
     Relied(
-        f"{V1}.nixl.pull_scheduler:NixlPullConnectorScheduler",
+        PULL_SCHEDULER,
         overrides={
             "__init__": _HALF,
             "on_new_request": "(self, request)",
@@ -77,13 +84,14 @@ CLASSES: Final = (
         },
         calls={
             "get_exchange_clipped_blocks": "(self, block_ids)",
-            "_get_remote_prefill_token_count": "(self, num_prompt_tokens) -> int",
+            "_stop_heartbeat": "(self, req_id)",
         },
         attributes={
             "_reqs_need_send": "dict[ReqId, float]",
             "_reqs_in_batch": "set[ReqId]",
             "_reqs_not_processed": "set[ReqId]",
             "_kv_lease_duration": "int",
+            "_last_heartbeat_time": "float",
             "kv_recompute_threshold": "int",
             **_any(
                 "is_bidirectional_kv_xfer_enabled",
@@ -101,16 +109,19 @@ CLASSES: Final = (
             "__init__": _HALF,
             "register_kv_caches": "(self, kv_caches)",
             "start_load_kv": "(self, metadata)",
+            "_get_new_notifs": "(self) -> set[str]",
             "_pop_done_transfers": "(self, transfers) -> tuple[set[str], set[str]]",
         },
         calls={"_handle_failed_transfer": "(self, req_id, handle, failed_req_ids=...) -> bool"},
         attributes={
+            "_reqs_to_process": "set[ReqId]",
+            "_reqs_to_send": "dict[ReqId, float]",
             "compat_hash": "str | None",
             "xfer_handshake_metadata": "NixlHandshakePayload | None",
             "xfer_stats": None,
         },
     ),
-    Relied(facts.HANDSHAKE, attributes={"compatibility_hash": "str"}),
+    Relied(HANDSHAKE, attributes={"compatibility_hash": "str"}),
     Relied(
         f"{_STATS}:NixlKVConnectorStats",
         overrides={"reset": "(self)", "is_empty": "(self) -> bool"},
@@ -180,7 +191,11 @@ CLASSES: Final = (
     Relied("vllm.multimodal.inputs:PlaceholderRange", attributes={"offset": "int"}),
     Relied(
         "vllm.v1.outputs:KVConnectorOutput",
-        attributes={"finished_sending": "set[str] | None"},
+        attributes={
+            "finished_sending": "set[str] | None",
+            "finished_recving": "set[str] | None",
+            "failed_recving": "set[str]",
+        },
     ),
     Relied(
         "vllm.v1.kv_cache_interface:KVCacheConfig",
@@ -216,7 +231,7 @@ CLASSES: Final = (
 
 FACTS: Final[tuple[Fact, ...]] = (
     facts.has_the_names_outside_of_classes,
-    facts.makes_its_halves_and_nothing_else,
+    nixl_facts.makes_its_halves_and_nothing_else,
     facts.binds_the_cache_manager,
     facts.tells_of_new_requests,
     facts.takes_parameters_of_the_sampling,
@@ -233,8 +248,12 @@ FACTS: Final[tuple[Fact, ...]] = (
     facts.refuses_before_it_takes,
     facts.counts_references,
     facts.resets_through_the_manager,
-    facts.expects_what_was_in_a_batch,
-    facts.sets_timers_for_what_was_in_a_batch,
-    facts.sees_reads_end_in_one_place,
-    facts.lets_metadata_carry_more,
+    nixl_facts.expects_what_was_in_a_batch,
+    nixl_facts.sets_timers_for_what_was_in_a_batch,
+    nixl_facts.sees_reads_end_in_one_place,
+    nixl_facts.sees_what_was_sent_in_one_place,
+    nixl_facts.queues_one_read_for_a_request,
+    nixl_facts.beats_for_what_will_be_read,
+    nixl_facts.renews_by_two_thirds,
+    nixl_facts.lets_metadata_carry_more,
 )

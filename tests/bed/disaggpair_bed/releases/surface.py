@@ -69,6 +69,12 @@ def find_class(modules: Modules, name: str) -> Class | None:
     return Class(name, line) if line else None
 
 
+def find_method(modules: Modules, class_name: str, method: str) -> Function | None:
+    """A method of such a class, inherited or not; None without the class or the method."""
+    found = find_class(modules, class_name)
+    return found.method(method) if found else None
+
+
 def _ancestry(modules: Modules, name: str, seen: set[str]) -> Iterator[ast.ClassDef]:
     module, _, class_name = name.partition(":")
     tree = modules.tree(module)

@@ -83,3 +83,13 @@ def returns_of_none(function: Function | None) -> list[ast.Return]:
         and (node.value is None or (isinstance(node.value, ast.Constant) and not node.value.value))
     ]
     return sorted(found, key=lambda node: node.lineno)
+
+
+def stand(within: str, *parts: str) -> bool:
+    """Whether the parts stand in a text one after the other."""
+    start = 0
+    for part in parts:
+        start = within.find(part, start)
+        if start < 0:
+            return False
+    return True

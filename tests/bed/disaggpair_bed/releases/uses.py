@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeGuard
 
-from disaggpair_bed.releases import facts
-from disaggpair_bed.releases.facts import MANAGER, POOL, REQUEST, V1
+from disaggpair_bed.releases.facts import MANAGER, POOL, REQUEST
+from disaggpair_bed.releases.nixl_facts import HANDSHAKE, PULL_SCHEDULER
 from disaggpair_bed.releases.surface import Function
 
 RECEIVERS: Final[Mapping[str, str]] = {
@@ -26,12 +26,12 @@ RECEIVERS: Final[Mapping[str, str]] = {
     "feature": "vllm.multimodal.inputs:MultiModalFeatureSpec",
     "mm_position": "vllm.multimodal.inputs:PlaceholderRange",
     "connector_output": "vllm.v1.outputs:KVConnectorOutput",
-    "xfer_handshake_metadata": facts.HANDSHAKE,
+    "xfer_handshake_metadata": HANDSHAKE,
     "vllm_config": "vllm.config:VllmConfig",
     "kv_transfer_config": "vllm.config:KVTransferConfig",
     "transfer": "vllm.config:KVTransferConfig",
     "parallel_config": "vllm.config:ParallelConfig",
-    "scheduler": f"{V1}.nixl.pull_scheduler:NixlPullConnectorScheduler",
+    "scheduler": PULL_SCHEDULER,
     "kv_cache_spec": "vllm.v1.kv_cache_interface:KVCacheSpec",
     "aux_output_config": "vllm.config.aux_output:AuxOutputConfig",
 }
