@@ -104,6 +104,7 @@ class LeasesAndPool(RuleBasedStateMachine):
             if lease is None or oldest is None:
                 return None
             self.model.close(oldest, "reclaimed")
+            assert lease.ended == "reclaimed"
             self.unpin(lease)
         written = self.pool.free()[:count]
         self.pool.write(written)
@@ -116,6 +117,7 @@ class LeasesAndPool(RuleBasedStateMachine):
         assert {lease.id: lease.pinned for lease in taken} == self.model.owed
         assert len(taken) == len(self.model.owed)
         for lease in taken:
+            assert lease.ended == self.model.ended[lease.id]
             self.unpin(lease)
         self.model.owed.clear()
 
@@ -159,16 +161,32 @@ class LeasesAndPool(RuleBasedStateMachine):
         given = self.model.token_of(name) if token == "own" else token
         wanted = self.model.redeem_refusal(name, given, purpose)
         act = self.table.read if purpose == "read" else self.table.redeem_direct
-        assert refusal(lambda: act(name, given)) == wanted
         if wanted is None:
-            self.model.redeem(name, purpose)
+            self.model.redeem(name, purpose, act(name, given).token)
+        else:
+            assert refusal(lambda: act(name, given)) == wanted
+
+    @rule(name=names, token=st.sampled_from(["own", "forged"]))
+    def finish_read(self, name: str, token: str) -> None:
+        given = self.model.token_of(name) if token == "own" else token
+        wanted = self.model.finish_read_refusal(name, given)
+        assert refusal(lambda: self.table.finish_read(name, given)) == wanted
+        if wanted is None:
+            self.model.close(self.model.records[name], "read")
 
     @precondition(lambda self: self.model.spent)
     @rule(data=st.data())
-    def redeem_a_token_of_the_past(self, data: st.DataObject) -> None:
+    def use_a_token_of_the_past(self, data: st.DataObject) -> None:
+        """It neither begins a use nor ends one, whoever has the lease now."""
         name, token = data.draw(st.sampled_from(self.model.spent))
-        assert refusal(lambda: self.table.read(name, token)) in ("unknown", "token")
-        assert refusal(lambda: self.table.redeem_direct(name, token)) in ("unknown", "token")
+        wanted = self.model.redeem_refusal(name, token, "read")
+        assert wanted is not None
+        assert refusal(lambda: self.table.read(name, token)) == wanted
+        assert refusal(lambda: self.table.redeem_direct(name, token)) == wanted
+        gone = self.model.release_refusal(name, token)
+        assert gone in ("unknown", "token")
+        assert refusal(lambda: self.table.release(name, token)) == gone
+        assert refusal(lambda: self.table.finish_read(name, token)) == gone
 
     @rule(name=names, token=st.sampled_from(["key", "own", "forged"]))
     def release(self, name: str, token: str) -> None:

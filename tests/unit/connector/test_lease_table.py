@@ -71,7 +71,7 @@ def test_a_grant_keeps_its_terms_and_lasts_as_long_as_the_table_says(table: Leas
     assert [group.tolist() for group in lease.block_ids] == [[0, 1, 2]]
     assert (lease.pinned, lease.divisible) == ("pin of a", True)
     assert (lease.state, lease.created, lease.expires) == ("granted", 1000.0, 1000.0 + TTL_S)
-    assert lease.deadline is None
+    assert (lease.deadline, lease.ended) == (None, None)
 
 
 def test_blocks_of_all_groups_count(table: LeaseTable) -> None:
@@ -179,19 +179,48 @@ def test_another_token_reads_nothing(table: LeaseTable, token: str) -> None:
     assert refusal(lambda: table.release("a", token)) == "token"
 
 
-def test_a_read_ends_when_its_reader_has_read(table: LeaseTable) -> None:
-    table.read("a", grant(table).token)
+def test_a_token_that_has_read_neither_reads_again_nor_ends_the_read(table: LeaseTable) -> None:
+    token = grant(table).token
+    reader = table.read("a", token).token
+    assert refusal(lambda: table.read("a", token)) == "taken"
+    assert refusal(lambda: table.release("a", token)) == "token"
+    assert refusal(lambda: table.finish_read("a", token)) == "token"
+    assert table.counts()["reading"] == 1
+    assert refusal(lambda: table.read("a", reader)) == "taken"
+
+
+def test_a_read_ends_when_its_reader_says_that_it_has_read(table: LeaseTable) -> None:
+    reader = table.read("a", grant(table).token).token
+    table.finish_read("a", reader)
+    assert refusal(lambda: table.finish_read("a", reader)) == "unknown"
+    assert not table.finish("a", "read")
+    assert [(lease.pinned, lease.ended) for lease in table.take_ended()] == [("pin of a", "read")]
+    assert ended(table) == []
+
+
+def test_a_read_ends_when_the_scheduler_sees_that_it_was_read(table: LeaseTable) -> None:
+    reader = table.read("a", grant(table).token).token
     assert table.finish("a", "read")
     assert not table.finish("a", "read")
-    assert [lease.pinned for lease in table.take_ended()] == ["pin of a"]
-    assert ended(table) == []
+    assert refusal(lambda: table.finish_read("a", reader)) == "unknown"
+    assert [(lease.pinned, lease.ended) for lease in table.take_ended()] == [("pin of a", "read")]
+
+
+def test_who_does_not_read_does_not_finish_by_token(table: LeaseTable) -> None:
+    assert refusal(lambda: table.finish_read("a", "token")) == "unknown"
+    token = grant(table).token
+    assert refusal(lambda: table.finish_read("a", token)) == "taken"
+    claimed = table.claim("a", "direct").token
+    table.redeem_direct("a", claimed)
+    assert refusal(lambda: table.finish_read("a", claimed)) == "taken"
+    assert not ended(table)
 
 
 def test_a_reader_who_takes_too_long_loses_the_lease(table: LeaseTable, clock: Clock) -> None:
     table.read("a", grant(table).token)
     clock.now += READ_S + GRACE_S
     assert not table.finish("a", "read")
-    assert ended(table) == ["a"]
+    assert [lease.ended for lease in table.take_ended()] == ["overdue"]
     assert reasons(table) == {"overdue": 1}
 
 
@@ -264,11 +293,11 @@ def test_a_release_by_key_ends_all_but_a_read(table: LeaseTable) -> None:
     assert reasons(table) == {"released": 2}
 
 
-def test_a_release_by_token_ends_a_read_too(table: LeaseTable) -> None:
-    token = grant(table).token
-    table.read("a", token)
-    table.release("a", token)
-    assert ended(table) == ["a"]
+def test_a_reader_gives_back_what_it_does_not_read(table: LeaseTable) -> None:
+    reader = table.read("a", grant(table).token).token
+    table.release("a", reader)
+    assert refusal(lambda: table.release("a", reader)) == "unknown"
+    assert [lease.ended for lease in table.take_ended()] == ["released"]
 
 
 def test_the_token_of_a_grant_does_not_release_what_is_claimed(table: LeaseTable) -> None:
@@ -298,7 +327,7 @@ def test_the_oldest_granted_lease_is_reclaimed_first_and_handed_out_once(
     table.claim("a", "read")
     table.read("b", "token-2")
     assert (found := table.reclaim()) is not None
-    assert (found.id, found.pinned) == ("c", "pin of c")
+    assert (found.id, found.pinned, found.ended) == ("c", "pin of c", "reclaimed")
     assert refusal(lambda: table.claim("c", "read")) == "unknown"
     assert ended(table) == []
     clock.now += CLAIM_S  # the claim of a lapses

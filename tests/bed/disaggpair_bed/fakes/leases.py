@@ -1,4 +1,4 @@
-"""A model of D's leases without any order, and a pool of counted blocks, for tests of the table.
+"""A model of leases without any order, and a pool of counted blocks, for tests of the table.
 
 The model keeps one record for each lease. Which are due, which is the oldest and what a listing
 says is worked out from all records each time. It answers with the refusal that is wanted, or None.
@@ -145,17 +145,31 @@ class LeaseModel:
         record = self.records.get(name)
         if record is None:
             return "unknown"
+        if record.state == "reading":
+            return "taken"
         if token != record.token:
             return "token"
         return "taken" if record.used or record.purpose not in (None, purpose) else None
 
-    def redeem(self, name: str, purpose: Purpose) -> None:
+    def redeem(self, name: str, purpose: Purpose, token: str) -> None:
+        """A use begins; `token` is what the lease has from now on."""
         record = self.records[name]
         record.used, record.purpose = True, purpose
         if purpose == "read":
+            self._spend(record)
+            record.token = token
             self._protect(record, "reading", self._read_s)
         else:
+            assert token == record.token
             self._protect(record, "claimed", self._claim_s)
+
+    def finish_read_refusal(self, name: str, token: str) -> str | None:
+        record = self.records.get(name)
+        if record is None:
+            return "unknown"
+        if token != record.token:
+            return "token"
+        return None if record.state == "reading" else "taken"
 
     def release_refusal(self, name: str, token: str | None) -> str | None:
         record = self.records.get(name)
