@@ -94,6 +94,24 @@ class Lease:
         return self.expires if self.deadline is None else self.deadline
 
 
+def granted(terms: Terms, *, serial: int, created: float, expires: float, token: str) -> Lease:
+    """A new lease on these terms, its block ids packed."""
+    return Lease(
+        id=terms["id"],
+        conversation=terms["conversation"],
+        tokens=terms["tokens"],
+        block_ids=tuple(array("I", group) for group in terms["block_ids"]),
+        digests=terms["digests"],
+        handle=terms["handle"],
+        divisible=terms["divisible"],
+        pinned=terms["pinned"],
+        serial=serial,
+        created=created,
+        expires=expires,
+        token=token,
+    )
+
+
 def lease_text(lease: Lease, unix_offset_s: float) -> bytes:
     """A lease as JSON. It has no token.
 

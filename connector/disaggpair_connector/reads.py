@@ -100,7 +100,8 @@ class Reads:
         if handle.is_release:
             self._reader.release(*where)
             return
-        read = Read(request, handle, self._reader.ask(*where), self._clock())
+        asked = self._clock()  # before the owner can have begun to count
+        read = Read(request, handle, self._reader.ask(*where), asked)
         self._of[request.request_id] = self._asked[request.request_id] = read
 
     def poll(self) -> None:

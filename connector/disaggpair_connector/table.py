@@ -13,13 +13,21 @@ the clock, so no result depends on how often `sweep` is called.
 """
 
 import hmac
-from array import array
 from collections.abc import Callable
 from typing import Unpack
 
 from disaggpair_connector.counters import Counters
 from disaggpair_connector.events import Event, Gone
-from disaggpair_connector.lease import EndReason, Lease, LeaseError, Purpose, Refusal, State, Terms
+from disaggpair_connector.lease import (
+    EndReason,
+    Lease,
+    LeaseError,
+    Purpose,
+    Refusal,
+    State,
+    Terms,
+    granted,
+)
 from disaggpair_connector.ledger import Ledger, joined
 
 __all__ = ["Counters", "EndReason", "Gone", "Lease", "LeaseError", "LeaseTable", "Purpose", "State"]
@@ -75,15 +83,8 @@ class LeaseTable:
         now = self._advance()
         if terms["id"] in self._leases:
             raise ValueError(f"there is a lease {terms['id']}")
-        lease = Lease(
-            id=terms["id"],
-            conversation=terms["conversation"],
-            tokens=terms["tokens"],
-            block_ids=tuple(array("I", group) for group in terms["block_ids"]),
-            digests=terms["digests"],
-            handle=terms["handle"],
-            divisible=terms["divisible"],
-            pinned=terms["pinned"],
+        lease = granted(
+            terms,
             serial=self._counters.granted + 1,
             created=now,
             expires=now + self._ttl_s,
@@ -206,14 +207,9 @@ class LeaseTable:
         Raises:
             LeaseError: unknown, taken or token.
         """
-        self._advance()
-        lease = self._leases.get(lease_id)
-        if lease is None:
-            raise LeaseError("unknown")
+        lease = self._known(lease_id, token)
         if token is None and lease.state == "reading":
             raise LeaseError("taken")
-        if token is not None and not _same(token, lease.token):
-            raise LeaseError("token")
         self._ended.append(self._ledger.end(lease, "released"))
 
     def finish_read(self, lease_id: str, token: str) -> None:
@@ -222,12 +218,7 @@ class LeaseTable:
         Raises:
             LeaseError: unknown, token, or taken if it is not being read.
         """
-        self._advance()
-        lease = self._leases.get(lease_id)
-        if lease is None:
-            raise LeaseError("unknown")
-        if not _same(token, lease.token):
-            raise LeaseError("token")
+        lease = self._known(lease_id, token)
         if lease.state != "reading":
             raise LeaseError("taken")
         self._ended.append(self._ledger.end(lease, "read"))
@@ -285,6 +276,16 @@ class LeaseTable:
             self._counters.lapsed += 1
             lease.purpose, lease.used, lease.token = None, False, self._new_token()
             self._ledger.move(lease, "granted", "lapsed")
+
+    def _known(self, lease_id: str, token: str | None) -> Lease:
+        """The lease that is to be ended; a token must be its own."""
+        self._advance()
+        lease = self._leases.get(lease_id)
+        if lease is None:
+            raise LeaseError("unknown")
+        if token is not None and not _same(token, lease.token):
+            raise LeaseError("token")
+        return lease
 
     def _redeem(self, lease_id: str, token: str, purpose: Purpose) -> tuple[Lease, float]:
         now = self._advance()
