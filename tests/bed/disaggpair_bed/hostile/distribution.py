@@ -1,9 +1,12 @@
 """How far the next-token distributions of two computations are apart.
 
-An engine gives the likeliest tokens of a position and their log probabilities. Two computations of
-the same context on the bed's CPU engines differ by 0 when they run alone and by less than
-`TOLERANCE` in a batch with others; a context that differs in one token of a thousand moves the
-positions after it by more.
+An engine gives the likeliest tokens of a position and their log probabilities. Measured on the
+bed's CPU engines, in nats, over the 16 to 24 positions after prompts of 200 to 3,000 tokens:
+
+- two computations of one context, each prompt computed in one step: 0.0000, on either engine, by
+  prefill or token by token, with or without KV that was read from the other;
+- the same with prompts cut into steps at different places: up to 0.118;
+- one token of the context is another: 0.12 at least, 0.31 in the median; 16 tokens: 0.47 at least.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +16,7 @@ Top = Mapping[int, float]
 """Log probability by token, of the likeliest tokens of one position."""
 
 TOLERANCE: Final = 0.05
-"""Largest `distance` of two computations of one context."""
+"""Largest `distance` of two computations of one context, with prompts computed in one step."""
 
 
 def distance(one: Top, other: Top) -> float:
