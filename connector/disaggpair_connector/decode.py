@@ -15,11 +15,11 @@ from typing import Any, Final
 from disaggpair_connector import engine, handle
 from disaggpair_connector.book import LeaseBook
 from disaggpair_connector.handle import Direct, HandleError, LeaseHandle
+from disaggpair_connector.lease import Lease, LeaseError
 from disaggpair_connector.pool import PoolHolder, drop_before_reset, yield_to_need
 from disaggpair_connector.prompts import Prompts
 from disaggpair_connector.reader import LeaseReader
 from disaggpair_connector.reads import READ_DEADLINES, Read, Reads
-from disaggpair_connector.table import Lease, LeaseError
 from disaggpair_connector.tally import Tally
 
 logger = engine.engine_logger()

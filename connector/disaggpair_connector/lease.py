@@ -3,6 +3,7 @@
 Pure. `table` makes and changes leases; nobody else does.
 """
 
+import hmac
 import json
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -88,13 +89,17 @@ class Lease:
         """Blocks in all groups."""
         return sum(map(len, self.block_ids))
 
+    def has_token(self, given: str) -> bool:
+        """Whether it is this one's; takes a time that does not depend on where they differ."""
+        return hmac.compare_digest(given.encode(errors="surrogatepass"), self.token.encode())
+
     @property
     def due(self) -> float:
         """When it changes if nobody does anything."""
         return self.expires if self.deadline is None else self.deadline
 
 
-def granted(terms: Terms, *, serial: int, created: float, expires: float, token: str) -> Lease:
+def granted(terms: Terms, *, serial: int, created: float, ttl_s: float, token: str) -> Lease:
     """A new lease on these terms, its block ids packed."""
     return Lease(
         id=terms["id"],
@@ -107,7 +112,7 @@ def granted(terms: Terms, *, serial: int, created: float, expires: float, token:
         pinned=terms["pinned"],
         serial=serial,
         created=created,
-        expires=expires,
+        expires=created + ttl_s,
         token=token,
     )
 

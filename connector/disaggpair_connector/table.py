@@ -8,11 +8,10 @@ A granted lease may be read without a claim, too; a direct turn redeems its toke
 until it is finished. A granted lease ends when it expires or is reclaimed, any by a release; a
 reset ends those that are not being read.
 
-Pure: one thread, no I/O, the clock and the tokens come in. Every method first does what is due by
-the clock, so no result depends on how often `sweep` is called.
+Pure: the clock and the tokens come in. Every method first does what is due by the clock, so no
+result depends on how often `sweep` is called.
 """
 
-import hmac
 from collections.abc import Callable
 from typing import Unpack
 
@@ -30,7 +29,7 @@ from disaggpair_connector.lease import (
 )
 from disaggpair_connector.ledger import Ledger, joined
 
-__all__ = ["Counters", "EndReason", "Gone", "Lease", "LeaseError", "LeaseTable", "Purpose", "State"]
+__all__ = ["Gone", "LeaseTable"]
 
 
 class LeaseTable:
@@ -83,13 +82,8 @@ class LeaseTable:
         now = self._advance()
         if terms["id"] in self._leases:
             raise ValueError(f"there is a lease {terms['id']}")
-        lease = granted(
-            terms,
-            serial=self._counters.granted + 1,
-            created=now,
-            expires=now + self._ttl_s,
-            token=self._new_token(),
-        )
+        serial, token = self._counters.granted + 1, self._new_token()
+        lease = granted(terms, serial=serial, created=now, ttl_s=self._ttl_s, token=token)
         self._ledger.add(lease)
         return lease
 
@@ -283,7 +277,7 @@ class LeaseTable:
         lease = self._leases.get(lease_id)
         if lease is None:
             raise LeaseError("unknown")
-        if token is not None and not _same(token, lease.token):
+        if token is not None and not lease.has_token(token):
             raise LeaseError("token")
         return lease
 
@@ -294,7 +288,7 @@ class LeaseTable:
             raise self._refused("unknown")
         if lease.state == "reading":
             raise self._refused("taken")
-        if not _same(token, lease.token):
+        if not lease.has_token(token):
             raise self._refused("token")
         if lease.used or lease.purpose not in (None, purpose):
             raise self._refused("taken")
@@ -305,8 +299,3 @@ class LeaseTable:
     def _refused(self, code: Refusal) -> LeaseError:
         self._counters.refused += 1
         return LeaseError(code)
-
-
-def _same(given: str, token: str) -> bool:
-    """Compare in a time that does not depend on where they differ."""
-    return hmac.compare_digest(given.encode(errors="surrogatepass"), token.encode())

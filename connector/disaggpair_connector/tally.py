@@ -9,7 +9,7 @@ from typing import Final, get_args
 
 from disaggpair_connector.counters import Counters
 from disaggpair_connector.handle import Refusal
-from disaggpair_connector.table import EndReason, State
+from disaggpair_connector.lease import EndReason, State
 
 PREFIX: Final = "disaggpair:"
 

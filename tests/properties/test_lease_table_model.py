@@ -21,7 +21,8 @@ from hypothesis.stateful import (
 from disaggpair_bed.fakes.leases import LeaseModel, Pool
 from disaggpair_connector.digest import Digests
 from disaggpair_connector.events import event_line
-from disaggpair_connector.table import EndReason, Gone, Lease, LeaseError, LeaseTable, Purpose
+from disaggpair_connector.lease import EndReason, Lease, LeaseError, Purpose
+from disaggpair_connector.table import Gone, LeaseTable
 
 TTL_S, CLAIM_S, READ_S, GRACE_S = 12.0, 4.0, 5.0, 1.0
 STEPS_S = [0.5, 1.0, CLAIM_S, READ_S, READ_S + GRACE_S, TTL_S / 2, TTL_S]

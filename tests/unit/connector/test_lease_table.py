@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from disaggpair_connector.digest import digests_of
-from disaggpair_connector.table import EndReason, Lease, LeaseError, LeaseTable, Purpose
+from disaggpair_connector.lease import EndReason, Lease, LeaseError, Purpose
+from disaggpair_connector.table import LeaseTable
 
 TTL_S, CLAIM_S, READ_S, GRACE_S = 100.0, 10.0, 20.0, 2.0
 

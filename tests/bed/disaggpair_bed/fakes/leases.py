@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from disaggpair_connector.table import EndReason, Lease, Purpose, State
+from disaggpair_connector.lease import EndReason, Lease, Purpose, State
 
 
 class Pool:
