@@ -249,8 +249,6 @@ class LeaseTable:
         self._advance()
         return self._counters.copy()
 
-    # -- changes -------------------------------------------------------------------------------
-
     def _advance(self) -> float:
         """Do what is due, and return the time."""
         now = self._clock()
