@@ -83,7 +83,7 @@ def run(setups: Sequence[Setup], machine: Machine, arguments: argparse.Namespace
                 started = time.monotonic()
                 print(f"{setup.name}: up after {pair.wait_until_healthy():.0f} s", flush=True)
                 if number + 1 < len(setups):
-                    following = Pair(setups[number + 1], machine)
+                    following = Pair(setups[number + 1], machine, number + 1)
                 on, off = measure(pair, arguments.turns, arguments.new, (10, arguments.vocabulary))
                 report(setup.name, on, off)
                 result = {
@@ -96,9 +96,9 @@ def run(setups: Sequence[Setup], machine: Machine, arguments: argparse.Namespace
                 failures += 1
                 print(f"{setup.name}: FAILED {error!r}")
                 if following is pair and number + 1 < len(setups):
-                    following = Pair(setups[number + 1], machine)
+                    following = Pair(setups[number + 1], machine, number + 1)
             print(*pair.log_lines("KV Transfer metrics", "KV cache of shape", last=1), sep="\n")
-            print(*pair.log_lines("Error", "Traceback", "error:", last=4), sep="\n", flush=True)
+            print(*pair.log_lines("Error: ", last=3), sep="\n", flush=True)
     return failures
 
 

@@ -83,16 +83,20 @@ class Pair:
     before them is gone.
     """
 
-    def __init__(self, setup: Setup, machine: Machine) -> None:
+    def __init__(self, setup: Setup, machine: Machine, number: int = 0) -> None:
         self.setup = setup
-        self.prefill = f"http://{HOST}:{_PORTS['kv_producer'][0]}"
-        self.decode = f"http://{HOST}:{_PORTS['kv_consumer'][0]}"
+        # Of its own, since the pair before it still has its ports while this one imports.
+        self._ports = {
+            role: (port + 10 * number, side + 10 * number) for role, (port, side) in _PORTS.items()
+        }
+        self.prefill = f"http://{HOST}:{self._ports['kv_producer'][0]}"
+        self.decode = f"http://{HOST}:{self._ports['kv_consumer'][0]}"
         self._gate = machine.logs / f"{setup.name}.gate"
         self._logs = {role: machine.logs / f"{setup.name}-{role}.log" for role in _PORTS}
         self._processes = [self._start(role, machine) for role in _PORTS]
 
     def _start(self, role: str, machine: Machine) -> subprocess.Popen[bytes]:
-        port, side = _PORTS[role]
+        port, side = self._ports[role]
         environment = {
             **os.environ,
             **machine.environment,

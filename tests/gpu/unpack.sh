@@ -1,11 +1,13 @@
-# Unpack what lies under .gpu into the folder of packages. Sourced from the repository's root, once
-# for each parcel that arrives; the last one leaves everything importable.
+# Sourced from the repository's root: unpacks the parcels that lie under .gpu, each once, into one
+# folder of packages. After the last parcel the engines can be started.
 S=${SITE:-$HOME/site}
 mkdir -p "$S"
-if ls .gpu/p1/*.whl >/dev/null 2>&1; then
-  python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$S" .gpu/p1/*.whl
+if ls .gpu/p1/*.whl >/dev/null 2>&1 && [ ! -e "$S/.p1" ]; then
+  python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \
+    --target "$S" .gpu/p1/*.whl && touch "$S/.p1"
 fi
 for parcel in .gpu/p[234]/*.tar.xz; do
-  [ -f "$parcel" ] && tar -C "$S" -xJf "$parcel"
+  mark="$S/.$(basename "$parcel")"
+  [ -f "$parcel" ] && [ ! -e "$mark" ] && tar -C "$S" -xJf "$parcel" && touch "$mark"
 done
-export PYTHONPATH="$S:$PWD/connector" VLLM_USE_FLASHINFER_SAMPLER=0
+export PYTHONPATH="$S:${CONNECTOR:-$PWD/connector}" VLLM_USE_FLASHINFER_SAMPLER=0
