@@ -3,10 +3,10 @@
     python pools.py
 
 A pool is vLLM's: blocks are taken from the front of a queue, those of a request that ends go to the
-end of it, last block first. D keeps a conversation's blocks from turn to turn; P takes blocks for the whole
-history at every turn and frees them. `as it is` is the share of descriptors that is left when
-neighbours that rise on both sides become one, `sorted` the same after the pairs of blocks have been
-sorted; `and at allocation` lets both pools hand out each allocation in rising order too.
+end of it, last block first. D keeps a conversation's blocks from turn to turn; P takes blocks for
+the whole history at every turn and frees them. `as it is` is the share of descriptors that is left
+when neighbours that rise on both sides become one, `sorted` the same after the pairs of blocks have
+been sorted; `and at allocation` lets both pools hand out each allocation in rising order too.
 """
 # ruff: noqa: T201 - it prints its table
 
