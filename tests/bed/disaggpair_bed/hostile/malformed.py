@@ -43,6 +43,28 @@ def _ours(change: Callable[[Params], Any]) -> Change:
     return changed
 
 
+_LEASES: Final[Mapping[str, Change]] = {
+    "ours as text": _ours(lambda own: "lease"),
+    "ours as a list": _ours(lambda own: [own]),
+    "ours empty": _ours(lambda own: {}),
+    "without ours": _without(OURS),
+    "another lease": _ours(lambda own: {**own, "lease": "0123456789abcdef"}),
+    "lease as a number": _ours(lambda own: {**own, "lease": 7}),
+    "lease as a path": _ours(lambda own: {**own, "lease": "../leases?x=1#\r\nHost: a"}),
+    "lease too long": _ours(lambda own: {**own, "lease": "x" * 100_000}),
+    "another token": _ours(lambda own: {**own, "token": "guess"}),
+    "token as null": _ours(lambda own: {**own, "token": None}),
+    "token not ASCII": _ours(lambda own: {**own, "token": "тайна"}),
+    "a lease port where nobody listens": _ours(lambda own: {**own, "port": 9}),
+    "the lease port of an API": _ours(lambda own: {**own, "port": 8000}),
+    "the lease port of a side channel": _ours(lambda own: {**own, "port": 5600}),
+    "lease port as text": _ours(lambda own: {**own, "port": "5700"}),
+    "lease port out of range": _ours(lambda own: {**own, "port": 700_000}),
+    "conversation as a number": _ours(lambda own: {**own, "conversation": 12}),
+    "conversation too long": _ours(lambda own: {**own, "conversation": "c" * 5000}),
+}
+"""Changes of what our connector added, on either way; vLLM's own ignores it."""
+
 TO_PREFILL: Final[Mapping[str, Change]] = {
     "blocks as a flat list": _blocks(lambda ids: ids),
     "blocks as strings": _blocks(lambda ids: [[str(number) for number in ids]]),
@@ -67,8 +89,12 @@ TO_PREFILL: Final[Mapping[str, Change]] = {
     "no tokens": _without("remote_num_tokens"),
     "no engine": _without("remote_engine_id"),
     "no request": _without("remote_request_id"),
+    "another engine": _with(remote_engine_id="00000000-0000-0000-0000-000000000000"),
+    "another request": _with(remote_request_id="cmpl-none-0"),
     "no host": _without("remote_host"),
+    "a host that is not there": _with(remote_host="127.0.0.9"),
     "no port": _without("remote_port"),
+    "a port where nobody listens": _with(remote_port=9),
     "port as text": _with(remote_port="5600"),
     "host as a number": _with(remote_host=7),
     "engine as a list": _with(remote_engine_id=["a"]),
@@ -88,18 +114,7 @@ TO_PREFILL: Final[Mapping[str, Change]] = {
     "not an object": lambda params: "params",
     "a list": lambda params: [dict(params)],
     "only ours": lambda params: {OURS: params.get(OURS)},
-    "ours as text": _ours(lambda own: "lease"),
-    "ours as a list": _ours(lambda own: [own]),
-    "ours empty": _ours(lambda own: {}),
-    "lease as a number": _ours(lambda own: {**own, "lease": 7}),
-    "lease as a path": _ours(lambda own: {**own, "lease": "../leases?x=1#\r\nHost: a"}),
-    "lease too long": _ours(lambda own: {**own, "lease": "x" * 100_000}),
-    "token as null": _ours(lambda own: {**own, "token": None}),
-    "token not ASCII": _ours(lambda own: {**own, "token": "тайна"}),
-    "lease port as text": _ours(lambda own: {**own, "port": "5700"}),
-    "lease port out of range": _ours(lambda own: {**own, "port": 700_000}),
-    "conversation as a number": _ours(lambda own: {**own, "conversation": 12}),
-    "conversation too long": _ours(lambda own: {**own, "conversation": "c" * 5000}),
+    **_LEASES,
 }
 """Changes of D's handle on its way to P."""
 
@@ -129,14 +144,7 @@ TO_DECODE: Final[Mapping[str, Change]] = {
     "not an object": lambda params: "params",
     "empty": lambda params: {},
     "only the flag": lambda params: {"do_remote_prefill": True},
-    "without ours": _without(OURS),
-    "ours as text": _ours(lambda own: "offer"),
-    "digest of another prompt": _ours(lambda own: {**own, "digest": "00" * 16}),
-    "digest as a number": _ours(lambda own: {**own, "digest": 5}),
-    "offer of other tokens": _ours(lambda own: {**own, "tokens": 33}),
-    "offer of long ago": _ours(lambda own: {**own, "issued": 1.0}),
-    "offer without a date": _ours(lambda own: {**own, "issued": "now"}),
-    "offer for ever": _ours(lambda own: {**own, "lease_s": 1e12}),
+    **_LEASES,
 }
 """Changes of P's answer on its way to D."""
 

@@ -12,7 +12,7 @@ from disaggpair_bed.hostile.choosing import (
     turn_with,
 )
 from disaggpair_bed.hostile.conversation import Conversation, drawn, said
-from disaggpair_bed.hostile.stage import Stage
+from disaggpair_bed.hostile.stage import Stage, first_turn
 from disaggpair_bed.hostile.turns import Turn
 
 
@@ -101,6 +101,25 @@ async def to_decode(stage: Stage) -> bool:
     name = stage.deck(list(malformed.TO_DECODE))
     turn = Turn("malformed offer", Conversation(salt), prompt, salt, variant=name)
     await stage.play(replace(turn, change_offer=malformed.TO_DECODE[name]))
+    return True
+
+
+async def crossed(stage: Stage) -> bool:
+    """P's answer goes back to P, and D's handle back to D."""
+    found = ready(stage)
+    if found is None:
+        return False
+    one, handle = found
+    prompt = continued(stage, one)
+    if stage.rng.random() < 0.5:
+        salt = stage.fresh_salt()
+        before = drawn(stage.rng, 400)
+        p_leg = await stage.p.complete(before, 1, params=first_turn(one), salt=salt)
+        turn = Turn("crossed", Conversation(salt), before + said(stage.rng), salt)
+        await stage.play(replace(turn, handle=p_leg.params, variant="P's to P"))
+    else:
+        turn = turn_with("crossed", one, prompt, handle, variant="D's to D")
+        await stage.play(replace(turn, change_offer=lambda _: dict(handle.params)))
     return True
 
 

@@ -28,6 +28,7 @@ WEIGHTS: Final[Mapping[Operation, int]] = {
     misuse.to_prefill: 7,
     misuse.to_decode: 5,
     misuse.fuzz: 4,
+    misuse.crossed: 2,
     accidents.burst: 1,
     accidents.twice: 2,
     accidents.leave: 3,
