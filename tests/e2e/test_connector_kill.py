@@ -49,7 +49,7 @@ def pair(
         contract.EXTRA_DECODE_TTL: TTL_S,
     }
     options = PairOptions(
-        prefill=RoleOptions(args=(NO_PREFIX_CACHING,), extra=extra),
+        prefill=RoleOptions(args=(NO_PREFIX_CACHING,), environment=LEASE_ENVIRONMENT, extra=extra),
         decode=RoleOptions(environment=LEASE_ENVIRONMENT, extra=extra),
     )
     with running_pair(cpu_engines, tiny_model, tmp_path_factory.mktemp("pair"), options) as running:
@@ -64,6 +64,8 @@ class Talk:
     p: Client
     d: Client
     leases: Leases
+    """D's."""
+    leases_of_p: Leases
     rng: Random
     history: Tokens = ()
     handle: Any = None
@@ -125,6 +127,7 @@ def talk(pair: Pair, http: aiohttp.ClientSession) -> Talk:
         Client(http, pair.prefill.url, HUNG_S),
         Client(http, pair.decode.url, HUNG_S),
         Leases(http, pair.decode),
+        Leases(http, pair.prefill),
         Random(1),
     )
 
@@ -244,4 +247,5 @@ async def nothing_is_held(talk: Talk) -> None:
             if usage == [0, 0]:
                 break
             await asyncio.sleep(0.5)
-    assert (await talk.leases.listing())["leases"] == []
+    for leases in (talk.leases, talk.leases_of_p):
+        assert (await leases.listing())["leases"] == []

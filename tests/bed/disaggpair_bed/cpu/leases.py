@@ -1,4 +1,4 @@
-"""A D's lease listener as a router sees it."""
+"""An engine's lease listener as a router sees it."""
 
 import json
 from typing import Any, Final, Literal
@@ -10,7 +10,7 @@ from disaggpair_connector import contract
 
 LEASE_KEY: Final = "key-of-the-bed"
 LEASE_ENVIRONMENT: Final = {contract.LEASE_KEY_ENV: LEASE_KEY}
-"""For the options of a decode engine whose leases are claimed."""
+"""For the options of an engine whose leases are listed and claimed."""
 
 Json = dict[str, Any]
 
@@ -20,7 +20,7 @@ class Leases:
 
     Args:
         session: the connections.
-        engine: a D with our connector and `LEASE_ENVIRONMENT`.
+        engine: with our connector and `LEASE_ENVIRONMENT`.
     """
 
     def __init__(self, session: aiohttp.ClientSession, engine: Engine) -> None:
