@@ -68,12 +68,13 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         self._reads = Reads(
             reader,
             tally,
-            self._prompts,
+            self._prompts.held_by,
             block_size=self.block_size,
             divisible=self._divisible,
             clock=clock,
             begin_by=self._begin_by,
             end_by=lambda read: clock() + HUNG_READ_S,
+            log=logger,
             answered=self._keep_alive,
         )
         self._holder: PoolHolder | None = None

@@ -62,13 +62,14 @@ class PrefillScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc]
         self._reads = Reads(
             reader,
             tally,
-            self._prompts,
+            self._prompts.held_by,
             block_size=self.block_size,
             divisible=self._divisible,
             clock=clock,
             # D takes its blocks back after that, whether they have been read or not.
             begin_by=lambda read: read.kept_until - _SLACK_S,
             end_by=lambda read: read.kept_until,
+            log=logger,
         )
 
     def on_new_request(self, request: Any) -> None:

@@ -5,26 +5,68 @@ blocks for this one read, and says which tokens they hold and where they are. Wh
 blocks of the tokens that the own prompt begins with. Nothing of the handle but the name of the
 lease is used, so whatever a router sent (a used handle, another conversation's, one of an engine
 that has restarted), no block is read that does not hold the right token: it is computed.
+
+Knows vLLM by the attributes of its requests and nothing else; questions go through `reader`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from logging import Logger
+from typing import Any, Final, Protocol
 
-from disaggpair_connector import engine
+from disaggpair_connector.digest import Digests
 from disaggpair_connector.handle import LeaseHandle, Refusal
-from disaggpair_connector.prompts import Prompts
-from disaggpair_connector.reader import LeaseReader, Ticket
-from disaggpair_connector.tally import Tally
 from disaggpair_connector.transfer_plan import Readable, plan_read
 from disaggpair_connector.wire import Declined, ReadAnswer
-
-logger = engine.engine_logger()
 
 READ_DEADLINES: Final = "disaggpair_read_seconds"
 """Attribute of the metadata to the worker: seconds that each new read may take."""
 
 _NOTHING: Final = (0, False)
+
+
+class Ticket(Protocol):
+    """A question that was asked, as `reader_ticket.Ticket` is one."""
+
+    def done(self) -> bool:
+        """Whether there is an answer."""
+        ...
+
+    def result(self) -> ReadAnswer | Declined:
+        """The answer."""
+        ...
+
+    def cancel(self) -> None:
+        """Give the lease back, if the answer grants it."""
+        ...
+
+
+class Reader(Protocol):
+    """Asks the owners of leases, as `reader.LeaseReader` does over sockets."""
+
+    def ask(self, host: str, port: int, lease: str, token: str) -> Ticket:
+        """Ask for the right to read."""
+        ...
+
+    def release(self, host: str, port: int, lease: str, token: str) -> None:
+        """Tell that a lease is not wanted."""
+        ...
+
+    def finish(self, host: str, port: int, lease: str, token: str) -> None:
+        """Tell that a lease has been read."""
+        ...
+
+
+class Counts(Protocol):
+    """What is counted, as by `tally.Tally`."""
+
+    def refused(self, reason: Refusal) -> None:
+        """Tokens that a peer was said to hold are not read."""
+        ...
+
+    def verified(self, tokens: int) -> None:
+        """Tokens are read whose digests were compared."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -57,36 +99,39 @@ class Reads:
     Args:
         reader: asks the owners of leases.
         tally: what is counted for /metrics.
-        prompts: digests of this engine's requests.
+        held_by: how many leading tokens of a request's prompt are among those of some digests.
         block_size: tokens per block.
         divisible: whether a part of what is held can be read.
         clock: clock that never goes back, in seconds.
         begin_by: until when a read may begin.
         end_by: until when a read that begins now may end.
+        log: says at level debug why something is computed, once when an owner falls silent.
         answered: called when there is something to read.
     """
 
     def __init__(
         self,
-        reader: LeaseReader,
-        tally: Tally,
-        prompts: Prompts,
+        reader: Reader,
+        tally: Counts,
+        held_by: Callable[[Any, Digests], int],
         *,
         block_size: int,
         divisible: bool,
         clock: Callable[[], float],
         begin_by: Callable[[Read], float],
         end_by: Callable[[Read], float],
+        log: Logger,
         answered: Callable[[Read], None] | None = None,
     ) -> None:
         self._reader = reader
         self._tally = tally
-        self._prompts = prompts
+        self._held_by = held_by
         self._block_size = block_size
         self._divisible = divisible
         self._clock = clock
         self._begin_by = begin_by
         self._end_by = end_by
+        self._log = log
         self._answered = answered
         self._of: dict[str, Read] = {}
         self._asked: dict[str, Read] = {}
@@ -192,7 +237,7 @@ class Reads:
             self._refuse(read, answer.reason)
             return False
         read.answer = answer
-        proven = self._prompts.held_by(read.request, answer.digests)
+        proven = self._held_by(read.request, answer.digests)
         read.plan = plan_read(
             proven, answer, block_size=self._block_size, divisible=self._divisible
         )
@@ -212,7 +257,7 @@ class Reads:
 
     def _refuse(self, read: Read, reason: Refusal) -> None:
         self._tally.refused(reason)
-        logger.debug("Computing all of %s: %s", read.request.request_id, reason)
+        self._log.debug("Computing all of %s: %s", read.request.request_id, reason)
 
     def _watch(self, read: Read, answer: ReadAnswer | Declined) -> None:
         """Say once when an owner cannot be asked any more, and once when it can again."""
@@ -220,7 +265,7 @@ class Reads:
         is_silent = isinstance(answer, Declined) and answer.reason in ("unreachable", "timeout")
         if is_silent and where not in self._unreachable and len(self._unreachable) < 64:
             self._unreachable.add(where)
-            logger.warning("Leases at %s:%d cannot be asked for; computing instead.", *where)
+            self._log.warning("Leases at %s:%d cannot be asked for; computing instead.", *where)
         elif not is_silent and where in self._unreachable:
             self._unreachable.discard(where)
-            logger.info("Leases at %s:%d can be asked for again.", *where)
+            self._log.info("Leases at %s:%d can be asked for again.", *where)

@@ -14,7 +14,7 @@ import disaggpair_connector
 from disaggpair_connector import compat
 
 V1 = "vllm.distributed.kv_transfer.kv_connector.v1"
-OURS = ("engine", "connector", "side", "decode", "prefill", "reads", "worker", "metrics")
+OURS = ("engine", "connector", "side", "decode", "prefill", "worker", "metrics")
 
 
 class KVConnectorRole(Enum):
