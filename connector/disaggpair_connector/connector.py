@@ -5,7 +5,7 @@ that fails raises, which ends the engine: in the constructor at the latest, wher
 loaded already, and earlier where vLLM gives an opportunity.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from disaggpair_connector import __version__, compat, engine
@@ -44,6 +44,7 @@ class DisaggPairConnector(engine.NixlPullConnector):  # type: ignore[misc]  # vL
         # The constructor in between makes vLLM's own halves, of which one opens sockets.
         engine.NixlBaseConnector.__init__(self, vllm_config, role, kv_cache_config)
         self._side: SchedulerSide | None = None
+        self._give_role_back: Callable[[], None] | None = None
         if role == engine.KVConnectorRole.WORKER:
             self.connector_worker = PairWorker(
                 vllm_config, self.engine_id, kv_cache_config, settings=settings
@@ -53,10 +54,13 @@ class DisaggPairConnector(engine.NixlPullConnector):  # type: ignore[misc]  # vL
         self.connector_scheduler = self._side.half
         # One of each engine, so one line.
         logger.info("%s", describe(settings, transfer.kv_role, self._side.address))
+        self._give_role_back = engine.let_frees_wait(vllm_config)
 
     def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
         """Let leases take part in the allocation of blocks."""
         super().bind_kv_cache_manager(kv_cache_manager)
+        if self._give_role_back is not None:
+            self._give_role_back()
         if self._side is not None:
             self._side.bind(kv_cache_manager)
 

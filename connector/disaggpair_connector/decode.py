@@ -132,7 +132,7 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
 
     def on_new_request(self, request: Any) -> None:
         """Check the parameters before vLLM sees them, and ask for the lease that they name."""
-        params = request.kv_transfer_params
+        params = handle.params_of(request)
         found = self._admit(request, params) if params else None
         # Without parameters of a read for now; heartbeats begin when P has answered.
         super().on_new_request(request)

@@ -5,12 +5,12 @@ the message names the release and not the first name that it lacks. `tests/contr
 stands here with the classes of installed engines.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import vllm
 
-from disaggpair_connector import compat
+from disaggpair_connector import compat, contract
 
 compat.require_engine(vllm.__version__)
 
@@ -48,6 +48,7 @@ __all__ = [
     "engine_logger",
     "extra_config",
     "is_divisible",
+    "let_frees_wait",
     "name_checks_fault",
     "side_channel_port",
 ]
@@ -93,6 +94,27 @@ def device_type() -> str:
 def data_parallel_index(vllm_config: Any) -> int:
     """Which of the data-parallel engines this is, from 0."""
     return int(vllm_config.parallel_config.data_parallel_index)
+
+
+def let_frees_wait(vllm_config: Any) -> Callable[[], None]:
+    """Let vLLM's scheduler free blocks only when no step that it gave out can still write them.
+
+    With asynchronous scheduling such a step can run when the next request's read fills the same
+    blocks, and spoil what was read. vLLM 0.31 to 0.33 lets frees wait on engines whose role reads,
+    and looks at the role right after it has made the connector; P reads, too.
+
+    Returns:
+        Gives the role back, once vLLM has looked.
+    """
+    transfer = vllm_config.kv_transfer_config
+    role = transfer.kv_role
+    if role == contract.PREFILL_ROLE:
+        transfer.kv_role = contract.LEGACY_ROLE
+
+    def give_back() -> None:
+        transfer.kv_role = role
+
+    return give_back
 
 
 def side_channel_port() -> int:

@@ -96,6 +96,18 @@ class Direct:
     token: str | None
 
 
+def params_of(request: Any) -> Params | None:
+    """The parameters of a request of vLLM's, or None for none that mean anything.
+
+    A client's `vllm_xargs` can hold a text or a list under their name, which vLLM takes for an
+    object and ends over; such are taken away.
+    """
+    params = request.kv_transfer_params
+    if not isinstance(params, dict):
+        request.kv_transfer_params = params = None
+    return params or None
+
+
 def conversation_of(params: Mapping[str, Any] | None) -> str:
     """The router's conversation key, or an empty string.
 

@@ -74,7 +74,7 @@ class PrefillScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc]
 
     def on_new_request(self, request: Any) -> None:
         """Check the parameters before vLLM sees them, and ask for the lease that they name."""
-        params = request.kv_transfer_params
+        params = handle.params_of(request)
         found = self._admit(request, params) if params else None
         super().on_new_request(request)  # may shorten the prompt
         if found is not None:
@@ -123,10 +123,16 @@ class PrefillScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc]
         return kept, made
 
     def _grant(self, request: Any, made: dict[str, Any], conversation: str) -> dict[str, Any]:
-        held = self._prompts.digests(request, made["remote_num_tokens"])
+        # As on D: the count of computed tokens can be higher than that of those with KV.
+        tokens = min(request.num_computed_tokens, request.num_tokens - 1)
+        is_whole = tokens == request.num_computed_tokens
+        held = self._prompts.digests(request, tokens) if self._divisible or is_whole else None
         if held is None:  # D finds no lease in the parameters, and computes the prompt
             return made
+        made["remote_num_tokens"] = tokens
         block_ids = made.pop("remote_block_ids")
+        if self._divisible:
+            block_ids = [group[: -(-tokens // self.block_size)] for group in block_ids]
         lease = self._book.grant(
             id=secrets.token_hex(8),
             conversation=conversation or None,
