@@ -10,6 +10,7 @@ uses        what the connector's own sources take from vLLM, to compare with the
 fetch       wheels and their sources in the cache
 released    a program that runs with the code of a release
 stepped     such a program's engine: a real scheduler, stepped by hand
-turns       such a program: turns of a P and a D with the connector
+pairs       a P and a D of such engines
+turns       such a program: scenes of turns of a P and a D with the connector
 live        such a program: signatures as they are in an engine
 """

@@ -42,6 +42,8 @@ class Worker:
     expected: set[str] = field(default_factory=set)
     timed: set[str] = field(default_factory=set)
     """Requests whose blocks would be freed by a timer."""
+    freed: set[str] = field(default_factory=set)
+    """Requests that the connector says nobody will read."""
     late: list[str] = field(default_factory=list)
     """Notifications that nobody expected."""
     fails: Callable[[Read], bool] = lambda read: False
@@ -49,6 +51,8 @@ class Worker:
 
     def take(self, metadata: Any) -> None:
         """Begin what a step begins."""
+        from disaggpair_connector.prefill import FREED_REQUESTS
+
         for request_id, meta in metadata.reqs_to_recv.items():
             read = Read(
                 request_id,
@@ -65,6 +69,7 @@ class Worker:
         self.expected |= metadata.reqs_in_batch
         self.expected -= metadata.reqs_not_processed
         self.timed |= metadata.reqs_to_send.keys() & self.expected
+        self.freed |= getattr(metadata, FREED_REQUESTS, set())
 
     def report(self) -> Any:
         """What has ended since the last step, as vLLM carries it; None for nothing."""
@@ -73,8 +78,10 @@ class Worker:
         heard, self.inbox = self.inbox, []
         sent = {request_id for request_id in heard if request_id in self.expected}
         self.late += [request_id for request_id in heard if request_id not in sent]
+        sent |= self.freed & self.timed
         self.expected -= sent
         self.timed -= sent
+        self.freed &= self.expected
         begun, self._begun = self._begun, []
         failed = {read.request_id for read in begun if self.fails(read)}
         if not sent and not begun:

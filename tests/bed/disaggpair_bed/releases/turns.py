@@ -8,73 +8,16 @@ Standard output is an object with what was seen in each scene.
 import copy
 import json
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from disaggpair_bed.releases.stepped import BLOCK_SIZE, SAMPLED, SteppedEngine, Worker
+from disaggpair_bed.releases.pairs import ANSWER, FIRST, Json, Pair, blocks_read
+from disaggpair_bed.releases.stepped import BLOCK_SIZE, SAMPLED
 
-Json = dict[str, Any]
-
-FIRST: Final = {"do_remote_decode": True, "do_remote_prefill": False}
 HISTORY: Final = list(range(1000, 1000 + 1000))
 """Tokens of a first prompt: 62 whole blocks and half of one."""
-ANSWER: Final = 41
-
-
-class Pair:
-    """A P and a D in one process; P asks D's listener through a socket."""
-
-    def __init__(self, model: str) -> None:
-        self.peers: dict[str, Worker] = {}
-        self.prefill = SteppedEngine(model, "kv_producer", self.peers)
-        port = {"lease_port": _free_port()}
-        self.decode = SteppedEngine(model, "kv_consumer", self.peers, blocks=170, extra=port)
-        self._turns = 0
-
-    def turn(
-        self, prompt: list[int], handle: Json | None = None, answer: int = ANSWER
-    ) -> tuple[Json, Json, Json | None]:
-        """Both legs; what P was told to read, what D was, and D's handle."""
-        self._turns += 1
-        name = f"turn-{self._turns}"
-        reads = len(self.prefill.worker.reads), len(self.decode.worker.reads)
-        self.prefill.add(f"{name}-p", prompt, copy.deepcopy(handle or FIRST))
-        self.prefill.run(f"{name}-p")
-        offer = self.prefill.finished[f"{name}-p"]
-        self.decode.add(f"{name}-d", prompt, copy.deepcopy(offer), max_tokens=answer)
-        self.decode.run(f"{name}-d")
-        self.settle()
-        by_p = self.prefill.worker.reads[reads[0] :]
-        by_d = self.decode.worker.reads[reads[1] :]
-        return _blocks_read(by_p), _blocks_read(by_d), self.decode.finished[f"{name}-d"]
-
-    def settle(self) -> None:
-        """Let both come to rest, and notifications arrive."""
-        for _ in range(3):
-            self.decode.settle()
-            self.prefill.settle()
-
-    def free(self) -> Json:
-        """Free blocks of both."""
-        return {"p": self.prefill.free_blocks, "d": self.decode.free_blocks}
-
-    def leases(self) -> int:
-        """Blocks in leases that could be given up."""
-        granted: int = self.decode.scheduler.connector._book.granted_blocks
-        return granted
-
-    def reading(self) -> int:
-        """Leases that P has not read yet, or not given back."""
-        count: int = self.decode.scheduler.connector._book.counts()["reading"]
-        return count
-
-    def forget(self) -> None:
-        """Empty both prefix caches, and with them the leases."""
-        for engine in (self.prefill, self.decode):
-            assert engine.scheduler.reset_prefix_cache()
 
 
 def first_turn(pair: Pair) -> Json:
@@ -133,28 +76,45 @@ def other_turn(pair: Pair) -> Json:
     return {"p read": by_p["blocks"], "left": _drop(pair, free)}
 
 
-def forged_offer(pair: Pair) -> Json:
-    """D computes what an offer of other tokens, a second use, or one without blocks names."""
+def wrong_offers(pair: Pair) -> Json:
+    """D computes what parameters of other tokens, wrong ones, or used ones name."""
     free = pair.free()
     pair.prefill.add("p", HISTORY, copy.deepcopy(FIRST))
     pair.prefill.run("p")
     offer = pair.prefill.finished["p"]
+    ours = offer["disaggpair"]
     read = []
-    for number, (prompt, params) in enumerate(
+    for number, params in enumerate(
         (
-            ([token + 50_000 for token in HISTORY], offer),
-            (HISTORY, {**offer, "remote_block_ids": None}),
-            (HISTORY, {key: offer[key] for key in offer if key != "remote_host"}),
-            (HISTORY, {**offer, "remote_num_tokens": "1000", "disaggpair": 3}),
-            (HISTORY, offer),
-            (HISTORY, offer),
+            {**offer, "disaggpair": 3},
+            {**offer, "disaggpair": {**ours, "token": "another"}},
+            {**offer, "disaggpair": {**ours, "lease": "another"}},
+            {**offer, "do_remote_decode": True},
+            {key: offer[key] for key in offer if key != "disaggpair"},
+            {"do_remote_prefill": True},
+            {**offer, "remote_num_tokens": "1000", "remote_request_id": "another"},
+            offer,
         )
     ):
         before = len(pair.decode.worker.reads)
         pair.decode.scheduler.reset_prefix_cache()
-        pair.decode.add(f"d{number}", prompt, copy.deepcopy(params), max_tokens=2)
+        pair.decode.add(f"d{number}", HISTORY, copy.deepcopy(params), max_tokens=2)
         pair.decode.run(f"d{number}")
-        read.append(_blocks_read(pair.decode.worker.reads[before:])["blocks"])
+        pair.decode.settle()
+        read.append(blocks_read(pair.decode.worker.reads[before:])["blocks"])
+    return {"d read": read, "left": _drop(pair, free)}
+
+
+def other_offer(pair: Pair) -> Json:
+    """D reads nothing of what P computed for another prompt, and P frees it."""
+    free = pair.free()
+    pair.prefill.add("q", HISTORY, copy.deepcopy(FIRST))
+    pair.prefill.run("q")
+    before = len(pair.decode.worker.reads)
+    other = [token + 50_000 for token in HISTORY]
+    pair.decode.add("e", other, copy.deepcopy(pair.prefill.finished["q"]), max_tokens=2)
+    pair.decode.run("e")
+    read = blocks_read(pair.decode.worker.reads[before:])["blocks"]
     return {"d read": read, "left": _drop(pair, free)}
 
 
@@ -238,7 +198,8 @@ SCENES: Final[tuple[Callable[[Pair], Json], ...]] = (
     next_turn,
     edited_turn,
     other_turn,
-    forged_offer,
+    wrong_offers,
+    other_offer,
     failed_read,
     aborted_turns,
     growth,
@@ -267,21 +228,6 @@ def _drop(pair: Pair, free: Json) -> Json:
     pair.forget()
     now = pair.free()
     return {name: free[name] - now[name] for name in free if free[name] != now[name]}
-
-
-def _blocks_read(reads: list[Any]) -> Json:
-    awaited = [read for read in reads if read.is_awaited]
-    return {
-        "blocks": sum(len(read.local_blocks) for read in awaited),
-        "remote": [block for read in awaited for block in read.remote_blocks],
-    }
-
-
-def _free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":
