@@ -15,6 +15,7 @@ from typing import Any, Final
 from disaggpair_connector import engine, handle
 from disaggpair_connector.book import LeaseBook
 from disaggpair_connector.handle import Direct, HandleError, LeaseHandle
+from disaggpair_connector.kept import Kept
 from disaggpair_connector.lease import Lease, LeaseError
 from disaggpair_connector.pool import PoolHolder, drop_before_reset, yield_to_need
 from disaggpair_connector.prompts import Prompts
@@ -73,10 +74,12 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
             divisible=self._divisible,
             clock=clock,
             begin_by=self._begin_by,
-            end_by=lambda read: clock() + HUNG_READ_S,
+            end_by=lambda read: self._kept.begin(read.request.request_id, clock()),
             log=logger,
             answered=self._keep_alive,
         )
+        # As P's worker extends its lease.
+        self._kept = Kept(self._kv_lease_duration * 2 // 3, HUNG_READ_S)
         self._holder: PoolHolder | None = None
         self._lease_of: dict[str, str] = {}
         self._direct: dict[str, str] = {}
@@ -181,6 +184,7 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         if self._reads.begin(request, num_external_tokens) is None and request.kv_transfer_params:
             handle.alone(request.kv_transfer_params)
             self._stop_heartbeat(request.request_id)
+            self._kept.forget(request.request_id)
         super().update_state_after_alloc(request, blocks, num_external_tokens)
         self._end_direct(request.request_id)
 
@@ -188,17 +192,14 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         """Let vLLM's heartbeats keep P's blocks while the request waits for its own."""
         plan = read.plan
         assert plan is not None
+        self._kept.answered(read.request.request_id, read.kept_until)
         params = read.request.kv_transfer_params
         handle.read_params(params, plan.peer, plan.block_ids, plan.tokens, of_prefill=True)
         super().on_new_request(read.request)
 
     def _begin_by(self, read: Read) -> float:
         """P keeps the blocks for a time, and for another after each heartbeat."""
-        beaten = self._last_heartbeat_time - time.perf_counter() + self._clock()
-        until = read.kept_until
-        if beaten >= read.answered:  # else it was other requests' alone
-            until = max(until, beaten + self._kv_lease_duration * 2 // 3)  # as P's worker extends
-        return until - _HEARTBEAT_MARGIN_S
+        return self._kept.until(read.request.request_id) - _HEARTBEAT_MARGIN_S
 
     def _end_direct(self, request_id: str) -> None:
         if (lease := self._direct.pop(request_id, None)) is not None:
@@ -212,6 +213,7 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         params = request.kv_transfer_params
         if self._reads.forget(request):
             handle.alone(params)  # P hears of it over HTTP
+        self._kept.forget(request.request_id)
         conversation = handle.conversation_of(params) if params else ""
         kept, made = super().request_finished(request, block_ids)
         if kept and made is not None and made["do_remote_decode"]:
@@ -265,14 +267,22 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         """Settle before the worker is told what it may still expect."""
         self._settle()
         self._reads.poll()
+        before = self._last_heartbeat_time
         meta = super().build_connector_meta(scheduler_output)
-        setattr(meta, READ_DEADLINES, self._reads.take_deadlines())
+        deadlines = self._reads.take_deadlines()
+        if self._last_heartbeat_time != before:
+            now = self._clock()
+            for request_id, deadline in self._kept.beat(now).items():
+                deadlines[request_id] = deadline - now
+        setattr(meta, READ_DEADLINES, deadlines)
         return meta
 
     def update_connector_output(self, connector_output: Any) -> None:
         """End the leases that P has read, whose requests vLLM does not know any more."""
         super().update_connector_output(connector_output)
         self._reads.ended(connector_output)
+        for request_id in connector_output.finished_recving or ():
+            self._kept.forget(request_id)
         sent = connector_output.finished_sending
         if not sent:
             return

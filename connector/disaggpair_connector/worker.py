@@ -76,6 +76,8 @@ class PairWorker(engine.NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM 
         for request_id in done:
             if self._read_deadlines.pop(request_id, now) < now:
                 failed.add(request_id)
+        for request_id in self._read_deadlines.keys() - self._recving_metadata.keys():
+            del self._read_deadlines[request_id]  # it failed before it was under way, or has ended
         for request_id in self._overdue(transfers, now):
             handles = transfers[request_id]
             # vLLM keeps the blocks of a read whose handle cannot be released: it may still write.
