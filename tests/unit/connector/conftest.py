@@ -57,6 +57,7 @@ class Half:
     block_size = 16
     is_bidirectional_kv_xfer_enabled = True
     kv_recompute_threshold = 64
+    _kv_lease_duration = 30
     _is_hma_required = False
     _has_mamba = False
 
