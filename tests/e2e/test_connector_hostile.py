@@ -6,6 +6,7 @@ import pytest
 
 from disaggpair_bed.cpu.install import Engines
 from disaggpair_bed.cpu.testing import require_memory
+from disaggpair_bed.hostile.record import Record
 from disaggpair_bed.hostile.runner import Plan, run
 
 TURNS = 75
@@ -17,9 +18,9 @@ def test_no_turn_is_wrong_whatever_is_done_to_the_handles(
 ) -> None:
     require_memory()
     plan = Plan("DisaggPair", TURNS, seed=7, prefix_caching=prefix_caching, ttl_s=15)
-    outcome = run(plan, cpu_engines, tiny_model, tmp_path, print)
-    total = outcome.record.total
-    assert total.turns >= TURNS
-    assert total.faults == 0, outcome.record.table()
-    assert total.read > 0
-    assert outcome.still_held == (0, 0)
+    record = Record()
+    still_held = run(plan, cpu_engines, tiny_model, tmp_path, print, record)
+    assert record.turns >= TURNS
+    assert record.total.faults == 0, record.table()
+    assert record.total.read > 0
+    assert still_held == (0, 0)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from disaggpair_bed.cpu import install, model
 from disaggpair_bed.hostile.distribution import TOLERANCE
+from disaggpair_bed.hostile.record import Record
 from disaggpair_bed.hostile.runner import Plan
 from disaggpair_bed.hostile.runner import run as play
 
@@ -41,20 +42,19 @@ def run(args: argparse.Namespace) -> int:
         hung_s=args.ttl + 15,
         decode_blocks=args.decode_blocks,
     )
+    record = Record()
     begun = time.monotonic()
-    outcome = play(plan, engines, model.ensure(engines, _say), folder, _say)
-    record = outcome.record
-    _say(f"\n{plan.connector}, P's prefix cache {args.prefix_caching}, seed {plan.seed}")
-    _say(record.table())
-    _say(
-        f"largest distance of a right turn {max(record.distances, default=0):.4f} (tolerance "
-        f"{TOLERANCE}), {len(record.distances)} compared, {time.monotonic() - begun:.0f} s"
-    )
-    _say(
-        f"cache still in use after all leases: P {outcome.still_held[0]:.4f}, "
-        f"D {outcome.still_held[1]:.4f}"
-    )
-    return 1 if record.total.faults or any(outcome.still_held) else 0
+    try:
+        still_held = play(plan, engines, model.ensure(engines, _say), folder, _say, record)
+    finally:
+        _say(f"\n{plan.connector}, P's prefix cache {args.prefix_caching}, seed {plan.seed}")
+        _say(record.table())
+        _say(
+            f"largest distance of a right turn {max(record.distances, default=0):.4f} (tolerance "
+            f"{TOLERANCE}), {len(record.distances)} compared, {time.monotonic() - begun:.0f} s"
+        )
+    _say(f"cache still in use after all leases: P {still_held[0]:.4f}, D {still_held[1]:.4f}")
+    return 1 if record.total.faults or any(still_held) else 0
 
 
 def _say(line: str) -> None:

@@ -59,24 +59,34 @@ def pair_options(plan: Plan) -> PairOptions:
     )
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a run found."""
-
-    record: Record
-    still_held: tuple[float, float]
-    """Share of P's and of D's cache in use after every lease has to be over."""
-
-
 def run(
-    plan: Plan, engines: Engines, model: Path, folder: Path, say: Callable[[str], None]
-) -> Outcome:
-    """Start the pair, play the turns, and end it."""
+    plan: Plan,
+    engines: Engines,
+    model: Path,
+    folder: Path,
+    say: Callable[[str], None],
+    record: Record,
+) -> tuple[float, float]:
+    """Start the pair, play the turns, and end it.
+
+    Args:
+        plan: what to run.
+        engines: the environment.
+        model: the folder of the model.
+        folder: where the engines' logs go.
+        say: gets a line for each turn that is not as it should be.
+        record: counts the turns, also those of a run that is interrupted.
+
+    Returns:
+        Share of P's and of D's cache that is in use after every lease has to be over.
+    """
     with Pair(engines, model, folder, pair_options(plan)) as pair:
-        return asyncio.run(_run(plan, pair, say))
+        return asyncio.run(_run(plan, pair, say, record))
 
 
-async def _run(plan: Plan, pair: Pair, say: Callable[[str], None]) -> Outcome:
+async def _run(
+    plan: Plan, pair: Pair, say: Callable[[str], None], record: Record
+) -> tuple[float, float]:
     async with aiohttp.ClientSession() as session:
         stage = Stage(
             pair,
@@ -85,12 +95,13 @@ async def _run(plan: Plan, pair: Pair, say: Callable[[str], None]) -> Outcome:
             ttl_s=plan.ttl_s,
             hung_s=plan.hung_s,
             say=say,
+            record=record,
         )
         step = max(1, plan.turns // 10)
         for turns in range(step, plan.turns + step, step):
             await operations.play(stage, min(turns, plan.turns))
-            say(f"{stage.record.turns} turns, {stage.record.total.faults} faults")
-        return Outcome(stage.record, await _still_held(stage, plan.ttl_s))
+            say(f"{record.turns} turns, {record.total.faults} faults")
+        return await _still_held(stage, plan.ttl_s)
 
 
 async def _still_held(stage: Stage, ttl_s: float) -> tuple[float, float]:

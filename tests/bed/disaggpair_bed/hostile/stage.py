@@ -45,6 +45,7 @@ class Stage:
         ttl_s: `decoder_kv_blocks_ttl` of D.
         hung_s: a leg without an answer for so long counts as hung.
         say: gets a line for each turn that is not as it should be.
+        record: counts the turns.
     """
 
     def __init__(
@@ -56,11 +57,12 @@ class Stage:
         ttl_s: float,
         hung_s: float,
         say: Say,
+        record: Record,
     ) -> None:
         self.pair = pair
         self.rng = rng
         self.ttl_s = ttl_s
-        self.record = Record()
+        self.record = record
         self.conversations: list[Conversation] = []
         self.p = Client(session, pair.prefill.url, hung_s)
         self.d = Client(session, pair.decode.url, hung_s)
