@@ -115,6 +115,7 @@ CLASSES: Final = (
         calls={"_handle_failed_transfer": "(self, req_id, handle, failed_req_ids=...) -> bool"},
         attributes={
             "_reqs_to_process": "set[ReqId]",
+            "_recving_metadata": "dict[ReqId, ReqMeta]",
             "_reqs_to_send": "dict[ReqId, float]",
             "compat_hash": "str | None",
             "xfer_handshake_metadata": "NixlHandshakePayload | None",
