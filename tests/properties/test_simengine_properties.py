@@ -155,17 +155,27 @@ def test_an_answer_is_wrong_only_where_the_oracle_saw_it(
 
 
 @settings(deadline=None, max_examples=40)
-@given(TURNS, st.booleans(), st.integers(1, 40), st.integers(60, 200))
+@given(TURNS, st.booleans(), st.integers(1, 40), st.integers(60, 200), st.data())
 def test_with_our_connector_no_use_of_a_handle_is_unsafe_and_every_answer_is_right(
-    turns: list[tuple[int, str]], caching: bool, answer_tokens: int, decode_blocks: int
+    turns: list[tuple[int, str]],
+    caching: bool,
+    answer_tokens: int,
+    decode_blocks: int,
+    data: Any,
 ) -> None:
-    """Any mixture of good and bad uses of handles, on a D that may have to give leases up."""
+    """Any mixture of good and bad uses of handles, on Ds that may have to give leases up.
+
+    What P or D returned is sent again, to the same or to another, with its own prompt or another.
+    """
     net = LocalNet()
     prefill = net.engine("P", pair="prefill", prefix_caching=caching)
-    decode = net.engine("D", pair="decode", num_blocks=decode_blocks)
+    decodes = [
+        net.engine(name, pair="decode", num_blocks=decode_blocks) for name in ("D", "another D")
+    ]
     alone = net.engine("alone", prefix_caching=False)
     prompt = array("Q")
     handle: dict[str, Any] | None = None
+    replies: list[dict[str, Any] | None] = []
     for number, (length, way) in enumerate(turns):
         prompt = prompt + array("Q", range(1000 * number, 1000 * number + 4 * length))
         if way == "edit":
@@ -176,14 +186,18 @@ def test_with_our_connector_no_use_of_a_handle_is_unsafe_and_every_answer_is_rig
         params = TURN_1 if way == "full" or handle is None else handle
         if way == "twice":
             net.ask(prefill, prompt, params, max_tokens=1)
-        first = net.ask(prefill, prompt, params, max_tokens=1)
-        answer = net.ask(decode, prompt, first.params, max_tokens=answer_tokens)
-        assert answer.tokens == net.ask(alone, prompt, max_tokens=answer_tokens).tokens
-        handle = answer.params
-        prompt = prompt + array("Q", answer.tokens)
+        replies.append(net.ask(prefill, prompt, params, max_tokens=1).params)
+        right = net.ask(alone, prompt, max_tokens=answer_tokens).tokens
+        reused, answer = (
+            net.ask(data.draw(st.sampled_from(decodes)), prompt, reply, max_tokens=answer_tokens)
+            for reply in (data.draw(st.sampled_from(replies)), replies[-1])
+        )
+        assert reused.tokens == answer.tokens == right
+        handle = data.draw(st.sampled_from([reused.params, answer.params]))
+        prompt = prompt + array("Q", right)
     net.pass_time(1000)
-    assert prefill.oracle.violations == decode.oracle.violations == []
-    assert (prefill.pool.usage, decode.pool.usage) == (0, 0)
+    assert [core.oracle.violations for core in (prefill, *decodes)] == [[], [], []]
+    assert [core.pool.usage for core in (prefill, *decodes)] == [0, 0, 0]
 
 
 @settings(deadline=None, max_examples=40)

@@ -131,8 +131,24 @@ async def test_children_of_one_request_read_the_blocks_of_p_once(
     first = await client.prefill(prefill.url, body)
     answer = await client.post(decode.url, {**body, "n": 2, "kv_transfer_params": first.params})
     assert answer.status == 200
-    assert decode.engine.core.stats.refused_reads == {"used": 1}
+    (refused,) = decode.engine.core.stats.refused_reads.items()
+    assert refused in [("taken", 1), ("unknown", 1)]
     assert violations(prefill, decode) == []
+
+
+async def test_two_ds_with_one_reply_of_p_read_it_once_and_say_the_same(
+    client: Client, prefill: RunningEngine, decode: RunningEngine
+) -> None:
+    body = {"messages": [{"role": "user", "content": LONG}]}
+    first = await client.prefill(prefill.url, body)
+    async with running_engine("decode", connector="DisaggPair") as other, running_engine() as alone:
+        leg = {**body, "kv_transfer_params": first.params}
+        answers = [await client.post(engine.url, leg) for engine in (decode, other)]
+        right = await client.post(alone.url, body)
+        assert [answer.text for answer in answers] == [right.text] * 2
+        assert read(decode) > 0
+        assert other.engine.core.stats.refused_reads == {"unknown": 1}
+        assert violations(prefill, decode, other) == []
 
 
 async def test_a_flag_on_one_side_only_ends_the_turn_at_the_handshake(client: Client) -> None:

@@ -1,7 +1,7 @@
 """The KV connector of one engine: leases for peers, and what is asked of peers.
 
 Both halves of vLLM's NIXL pull connector as far as they decide something; moving the bytes is
-left to whoever takes the jobs. `decodeconnector` and `prefillconnector` are ours, on top of it.
+left to whoever takes the jobs. `pairconnector` and its two roles are ours, on top of it.
 """
 
 from array import array
@@ -88,13 +88,8 @@ class PullConnector:
                 tuple(request.blocks[request.local_hit // self._pool.block_size :]),
                 params["remote_block_ids"],
                 params.get("remote_blocks_expiry_time"),
-                self._read_deadline(request),
             )
         )
-
-    def _read_deadline(self, request: Request) -> float | None:
-        """When the read that is queued for a request must have ended."""
-        return None
 
     def received(self, request_id: str, data: bytes | None, now: float) -> bytes | None:
         """The read of a request has ended: what of it may be used; None when it went wrong."""
@@ -178,12 +173,16 @@ class PullConnector:
         elif lease is not None:
             self._pool.release(lease.blocks)
             self._oracle.ended(request_id, "consumed" if read else "released")
+            self.unpinned(request_id)
 
     def serve_heartbeat(self, request_ids: Sequence[str], now: float) -> None:
         """A peer still waits for the blocks of these requests."""
         self.leases.extend(request_ids, now + self._settings.prefill_lease_s * 2 // 3)
 
     # Blocks and time.
+
+    def unpinned(self, request_id: str) -> None:
+        """The blocks that were kept of a request are free."""
 
     def give_up(self, missing: int) -> bool:
         """Free some blocks that are only kept, as so many are missing; False if none can be."""
@@ -211,6 +210,7 @@ class PullConnector:
             self._pool.release(lease.blocks)
             self._stats.expired_requests += 1
             self._oracle.ended(lease.request_id, "expired")
+            self.unpinned(lease.request_id)
 
     def next_deadline(self) -> float | None:
         """When leases or heartbeats are due."""

@@ -27,6 +27,11 @@ class Heartbeats:
             return
         self._waits[request_id] = (Peer(str(engine_id), str(host), port), str(remote_id))
 
+    @property
+    def last(self) -> float | None:
+        """When the last ones were sent."""
+        return self._last
+
     def stop(self, request_id: str) -> None:
         """The blocks are here, or nobody wants them any more."""
         self._waits.pop(request_id, None)

@@ -54,6 +54,16 @@ class Request:
         self.told_cached = (self.params or {}).get("remote_prefill_cached_tokens")
 
     @property
+    def request_id(self) -> str:
+        """The id, by vLLM's name for the connector's own modules."""
+        return self.id
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """As `request_id`."""
+        return self.prompt_tokens
+
+    @property
     def sampled(self) -> int:
         """Tokens sampled so far."""
         return len(self.tokens) - self.prompt_tokens

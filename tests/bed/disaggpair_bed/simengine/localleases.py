@@ -1,6 +1,7 @@
 """Questions to the owners of leases by function call, for cores without sockets."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from disaggpair_connector.book import LeaseBook
@@ -10,13 +11,23 @@ from disaggpair_connector.wire import Declined, ReadAnswer, decode_read, encode_
 LEASE_PORT = 5700
 
 
+@dataclass(frozen=True)
+class LocalOwner:
+    """An engine that gives leases."""
+
+    book: LeaseBook
+    block_size: int
+    read_s: float
+    """What a reader is told to have."""
+
+
 @dataclass
 class LocalTicket:
     """A question that was asked."""
 
     answer: ReadAnswer | Declined
     is_open: Callable[[], bool]
-    give_back: Callable[[], None]
+    give_back: Callable[[str], None]
 
     def done(self) -> bool:
         """Whether the answer is out."""
@@ -29,16 +40,14 @@ class LocalTicket:
     def cancel(self) -> None:
         """Give the lease back, if the answer grants it."""
         if isinstance(self.answer, ReadAnswer):
-            self.give_back()
+            self.give_back(self.answer.token)
 
 
 @dataclass
 class LocalReader:
-    """Finds the book of an owner by its host, which is the engine's id."""
+    """Finds the owner of a lease by its host, which is the engine's id."""
 
-    book_of: Callable[[str], LeaseBook | None]
-    block_size: int
-    read_s: float
+    owner_of: Callable[[str], LocalOwner | None]
     is_open: Callable[[], bool]
     """Whether answers get through."""
     asked: list[tuple[str, int, str, str]] = field(default_factory=list)
@@ -49,24 +58,29 @@ class LocalReader:
         return LocalTicket(
             self._answer(host, port, lease, token),
             self.is_open,
-            lambda: self.release(host, port, lease, token),
+            lambda of_reader: self.release(host, port, lease, of_reader),
         )
 
     def release(self, host: str, port: int, lease: str, token: str) -> None:
         """Give a lease back; a refusal is of no interest."""
-        book = self.book_of(host)
-        if book is not None and port == LEASE_PORT:
-            try:
-                book.release(lease, token)
-            except LeaseError:
-                return
+        if (owner := self._owner(host, port)) is not None:
+            with suppress(LeaseError):
+                owner.book.release(lease, token)
+
+    def finish(self, host: str, port: int, lease: str, token: str) -> None:
+        """Tell that a lease has been read; a refusal is of no interest."""
+        if (owner := self._owner(host, port)) is not None:
+            with suppress(LeaseError):
+                owner.book.finish_read(lease, token)
 
     def _answer(self, host: str, port: int, lease: str, token: str) -> ReadAnswer | Declined:
-        book = self.book_of(host)
-        if book is None or port != LEASE_PORT:
+        if (owner := self._owner(host, port)) is None:
             return Declined("unreachable")
         try:
-            held = book.read(lease, token)
+            held = owner.book.read(lease, token)
         except LeaseError as error:
             return Declined(error.code)
-        return decode_read(encode_read(held, block_size=self.block_size, deadline_s=self.read_s))
+        return decode_read(encode_read(held, block_size=owner.block_size, deadline_s=owner.read_s))
+
+    def _owner(self, host: str, port: int) -> LocalOwner | None:
+        return self.owner_of(host) if port == LEASE_PORT else None

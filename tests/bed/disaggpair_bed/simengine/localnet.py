@@ -17,8 +17,10 @@ from disaggpair_bed.simengine.decisions import Ending, TransferSettings
 from disaggpair_bed.simengine.decodeconnector import DecodeConnector
 from disaggpair_bed.simengine.handle import HandleMaker
 from disaggpair_bed.simengine.job import Output, ReadJob, Request, Sampling, Step
-from disaggpair_bed.simengine.localleases import LEASE_PORT, LocalReader
+from disaggpair_bed.simengine.leaseterms import decode_terms, prefill_terms
+from disaggpair_bed.simengine.localleases import LEASE_PORT, LocalOwner, LocalReader
 from disaggpair_bed.simengine.oracle import Oracle
+from disaggpair_bed.simengine.pairconnector import PairConnector
 from disaggpair_bed.simengine.prefillconnector import PrefillConnector
 from disaggpair_bed.simengine.release import Release
 from disaggpair_bed.simengine.toymodel import ToyModel
@@ -45,6 +47,7 @@ class LocalNet:
     def __init__(self) -> None:
         self.now = 100.0
         self.cores: dict[str, EngineCore] = {}
+        self.owners: dict[str, LocalOwner] = {}
         self.results: dict[str, Result] = {}
         self.held: list[tuple[EngineCore, ReadJob]] = []
         """Reads that wait while `hold_reads` is set."""
@@ -74,38 +77,44 @@ class LocalNet:
             ToyModel(),
             HandleMaker(RELEASE, engine_id, engine_id, 5600),
             Oracle(enabled=True),
-            self._make_connector(pair, transfer, settings.get("block_size", 16)),
+            self._make_connector(engine_id, pair, transfer, settings.get("block_size", 16)),
         )
-        if isinstance(core.connector, DecodeConnector):
+        if isinstance(core.connector, PairConnector):
             core.connector.lease_port = LEASE_PORT
         self.cores[engine_id] = core
         return core
 
     def _make_connector(
-        self, pair: str | None, transfer: TransferSettings, block_size: int
+        self, engine_id: str, pair: str | None, transfer: TransferSettings, block_size: int
     ) -> MakeConnector:
         def clock() -> float:
             return self.now
 
         if pair is None:
             return PullConnector
-        if pair == "prefill":
-            reader = LocalReader(self._book_of, block_size, READ_S, lambda: not self.hold_answers)
-            return partial(PrefillConnector, reader=reader, clock=clock, wall=clock)
+        terms = (
+            decode_terms(transfer.decode_ttl_s, READ_S)
+            if pair == "decode"
+            else prefill_terms(transfer.prefill_lease_s)
+        )
         book = LeaseBook(
             epoch="",
-            ttl_s=transfer.decode_ttl_s,
+            ttl_s=terms.ttl_s,
             claim_s=CLAIM_S,
-            read_s=READ_S,
+            read_s=terms.kept_s,
             clock=clock,
             wall_clock=clock,
         )
-        return partial(DecodeConnector, book=book, wall=clock)
+        self.owners[engine_id] = LocalOwner(book, block_size, terms.read_s)
+        return partial(
+            DecodeConnector if pair == "decode" else PrefillConnector,
+            book=book,
+            reader=LocalReader(self._owner_of, lambda: not self.hold_answers),
+            clock=clock,
+        )
 
-    def _book_of(self, host: str) -> LeaseBook | None:
-        core = self.cores.get(host)
-        connector = core.connector if core else None
-        return connector.book if isinstance(connector, DecodeConnector) else None
+    def _owner_of(self, host: str) -> LocalOwner | None:
+        return self.owners.get(host) if host in self.cores else None
 
     def submit(
         self,

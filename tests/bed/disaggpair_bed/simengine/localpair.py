@@ -5,7 +5,6 @@ from typing import Any
 
 from disaggpair_bed.simengine.core import EngineCore
 from disaggpair_bed.simengine.decisions import TransferSettings
-from disaggpair_bed.simengine.decodeconnector import DecodeConnector
 from disaggpair_bed.simengine.localnet import LocalNet, Result
 from disaggpair_bed.simengine.twolegs import TURN_1
 from disaggpair_connector.book import LeaseBook
@@ -48,8 +47,7 @@ class LocalPair:
     @property
     def book(self) -> LeaseBook:
         """The leases of D."""
-        assert isinstance(self.d.connector, DecodeConnector)
-        return self.d.connector.book
+        return self.net.owners["D"].book
 
     def turn(
         self, prompt: "array[int]", handle: Params | None = None, *, max_tokens: int = 20

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from disaggpair_bed.simengine.core import EngineCore
-from disaggpair_bed.simengine.decodeconnector import DecodeConnector
-from disaggpair_bed.simengine.prefillconnector import PrefillConnector
+from disaggpair_bed.simengine.pairconnector import PairConnector
 from disaggpair_bed.simengine.release import Release
-from disaggpair_bed.simengine.stats import Histogram
+from disaggpair_bed.simengine.stats import Histogram, Stats
 from disaggpair_connector import tally
+from disaggpair_connector.book import LeaseBook
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -44,24 +44,22 @@ def render(core: EngineCore, model_name: str, release: Release) -> str:
         if release.counts_late_notifications:
             page.counter("nixl_num_notifications_after_expiry", stats.late_notifications)
         page.histogram("nixl_bytes_transferred", stats.bytes_transferred)
-    if isinstance(core.connector, DecodeConnector | PrefillConnector):
-        return page.text() + _of_our_connector(core, page.labels)
+    if isinstance(core.connector, PairConnector):
+        return page.text() + _of_our_connector(core.stats, core.connector.book, page.labels)
     return page.text()
 
 
-def _of_our_connector(core: EngineCore, labels: str) -> str:
-    """What was read, what was not, and on a D the leases."""
+def _of_our_connector(stats: Stats, book: LeaseBook, labels: str) -> str:
+    """What was read, what was not, and the leases."""
     page = _Page(labels, tally.PREFIX)
-    page.counter(tally.VERIFIED, core.stats.verified_tokens)
-    page.labelled(tally.REFUSED, tally.LABELLED[tally.REFUSED][0], core.stats.refused_reads)
-    if isinstance(core.connector, DecodeConnector):
-        book = core.connector.book
-        counters = book.counters
-        page.labelled_gauge(tally.LEASES, tally.LABELLED[tally.LEASES][0], book.counts())
-        page.labelled(tally.ENDED, tally.LABELLED[tally.ENDED][0], counters.ended)
-        claims = {"won": counters.claims_won, "lost": counters.claims_lost}
-        page.labelled(tally.CLAIMS, tally.LABELLED[tally.CLAIMS][0], claims)
-        page.counter(tally.BLOCK_SECONDS, counters.block_seconds)
+    page.counter(tally.VERIFIED, stats.verified_tokens)
+    page.labelled(tally.REFUSED, tally.LABELLED[tally.REFUSED][0], stats.refused_reads)
+    counters = book.counters
+    page.labelled_gauge(tally.LEASES, tally.LABELLED[tally.LEASES][0], book.counts())
+    page.labelled(tally.ENDED, tally.LABELLED[tally.ENDED][0], counters.ended)
+    claims = {"won": counters.claims_won, "lost": counters.claims_lost}
+    page.labelled(tally.CLAIMS, tally.LABELLED[tally.CLAIMS][0], claims)
+    page.counter(tally.BLOCK_SECONDS, counters.block_seconds)
     return page.text()
 
 

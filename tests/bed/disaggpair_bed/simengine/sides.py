@@ -1,7 +1,6 @@
-"""What our connector has around the core: D's leases and their listener, P's questions."""
+"""What our connector has around the core: leases with their listener, questions to others."""
 
 import asyncio
-import time
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -9,10 +8,12 @@ from typing import Protocol
 
 from disaggpair_bed.simengine.connector import MakeConnector, PullConnector
 from disaggpair_bed.simengine.decodeconnector import DecodeConnector
+from disaggpair_bed.simengine.leaseterms import decode_terms, prefill_terms
 from disaggpair_bed.simengine.options import EngineOptions
+from disaggpair_bed.simengine.pairconnector import PairConnector
 from disaggpair_bed.simengine.prefillconnector import PrefillConnector
-from disaggpair_connector import contract
 from disaggpair_connector.book import LeaseBook
+from disaggpair_connector.contract import DECODE_ROLE
 from disaggpair_connector.listener import LeaseListener
 from disaggpair_connector.reader import LeaseReader
 from disaggpair_connector.settings import Settings
@@ -44,55 +45,49 @@ class PlainSide:
         """Nothing to do."""
 
 
-class DecodeSide:
-    """D's leases, and the listener before them where P reads back."""
+class PairSide:
+    """The leases of an engine, the listener before them, and what asks for those of others."""
 
-    def __init__(self, options: EngineOptions, pair: Settings) -> None:
-        self.book = LeaseBook(
+    def __init__(
+        self, options: EngineOptions, role: str, pair: Settings, clock: Callable[[], float]
+    ) -> None:
+        is_decode = role == DECODE_ROLE
+        terms = (
+            decode_terms(pair.decode_ttl_s, pair.lease_read_s)
+            if is_decode
+            else prefill_terms(pair.prefill_lease_s)
+        )
+        book = LeaseBook(
             epoch=str(uuid.uuid4()),
-            ttl_s=pair.decode_ttl_s,
+            ttl_s=terms.ttl_s,
             claim_s=pair.lease_claim_s,
-            read_s=pair.lease_read_s,
+            read_s=terms.kept_s,
         )
+        self._reader = LeaseReader()
         self.make_connector: MakeConnector = partial(
-            DecodeConnector, book=self.book, wall=time.time
+            DecodeConnector if is_decode else PrefillConnector,
+            book=book,
+            reader=self._reader,
+            clock=clock,
         )
-        self._listens = pair.bidirectional
         self._listener = LeaseListener(
-            self.book,
+            book,
             host=options.side_channel_host,
             port=options.lease_port,
             key=options.lease_key or None,
             block_size=options.core.block_size,
-            read_s=pair.lease_read_s,
+            read_s=terms.read_s,
         )
 
     async def start(self, connector: PullConnector) -> None:
         """Listen."""
-        if self._listens and isinstance(connector, DecodeConnector):
-            connector.lease_port = self._listener.start()
+        assert isinstance(connector, PairConnector)
+        connector.lease_port = self._listener.start()
 
     async def stop(self) -> None:
-        """Listen no more."""
-        if self._listens:
-            await asyncio.to_thread(self._listener.stop)
-
-
-class PrefillSide:
-    """P's questions to the owners of leases."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._reader = LeaseReader()
-        self.make_connector: MakeConnector = partial(
-            PrefillConnector, reader=self._reader, clock=clock, wall=time.time
-        )
-
-    async def start(self, connector: PullConnector) -> None:
-        """Nothing to do."""
-
-    async def stop(self) -> None:
-        """Ask no more."""
+        """Ask no more, and listen no more."""
         await asyncio.to_thread(self._reader.close)
+        await asyncio.to_thread(self._listener.stop)
 
 
 def side_of(options: EngineOptions, clock: Callable[[], float]) -> Side:
@@ -100,6 +95,4 @@ def side_of(options: EngineOptions, clock: Callable[[], float]) -> Side:
     transfer = options.transfer
     if transfer is None or transfer.pair is None:
         return PlainSide()
-    if transfer.role == contract.DECODE_ROLE:
-        return DecodeSide(options, transfer.pair)
-    return PrefillSide(clock)
+    return PairSide(options, transfer.role, transfer.pair, clock)

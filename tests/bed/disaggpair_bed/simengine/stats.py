@@ -53,6 +53,10 @@ class Stats:
         """A read did not happen."""
         self.refused_reads[reason] = self.refused_reads.get(reason, 0) + 1
 
+    def verified(self, tokens: int) -> None:
+        """A read begins whose tokens were compared."""
+        self.verified_tokens += tokens
+
     def prompt(self, tokens: int, cached: int, external: int) -> None:
         """A prompt is done: how many of its tokens were not computed, and those from a peer."""
         self.local_compute += tokens - cached
