@@ -38,7 +38,7 @@ class ReleaseCode:
     path: tuple[Path, ...]
     """What its imports find first: the release, the connector, the test bed."""
 
-    def run(self, *arguments: str | Path, given: str = "", timeout_s: float = 300) -> str:
+    def run(self, *arguments: str | Path, given: str = "", timeout_s: float = 600) -> str:
         """Run a program, `("script.py",)` or `("-m", "module")`, and return what it prints.
 
         The program may import vllm, `disaggpair_connector` and those modules of
