@@ -11,6 +11,8 @@ from disaggpair_bed.hostile.runner import Plan, run
 
 TURNS = 75
 
+pytestmark = pytest.mark.timeout(900)
+
 
 @pytest.mark.parametrize("prefix_caching", [False, True], ids=["P-forgets", "P-caches"])
 def test_no_turn_is_wrong_whatever_is_done_to_the_handles(

@@ -13,7 +13,7 @@ ANSWERED = Leg("answered", 0.1)
 
 
 def played(**changes: object) -> Played:
-    made = Played(TURN, prefill=ANSWERED, decode=ANSWERED, distance=0.0)
+    made = Played(TURN, prefill=ANSWERED, decode=ANSWERED, distances=(0.0, 0.0))
     for name, value in changes.items():
         setattr(made, name, value)
     return made
@@ -29,8 +29,8 @@ def test_a_turn_that_is_right_is_no_fault() -> None:
 
 
 def test_a_distribution_beyond_the_tolerance_is_wrong() -> None:
-    assert count(played(distance=TOLERANCE * 1.01)).wrong == 1
-    assert count(played(distance=TOLERANCE)).wrong == 0
+    assert count(played(distances=(0.0, TOLERANCE * 1.01))).wrong == 1
+    assert count(played(distances=(TOLERANCE, 0.0))).wrong == 0
 
 
 def test_more_tokens_than_the_handle_holds_of_the_prompt_are_unsafe() -> None:
@@ -54,7 +54,9 @@ def test_a_leg_is_counted_by_its_outcome(outcome: Outcome, name: str, faults: in
 
 
 def test_a_retry_has_to_be_right() -> None:
-    counts = count(played(prefill=Leg("refused", 1.0), decode=None, retry=played(distance=1.0)))
+    counts = count(
+        played(prefill=Leg("refused", 1.0), decode=None, retry=played(distances=(1.0, 0.0)))
+    )
     assert counts.wrong == 1
     counts = count(played(decode=Leg("refused", 1.0), retry=played(decode=Leg("failed", 1.0))))
     assert counts.failed == 1
@@ -67,13 +69,14 @@ def test_engines_that_ended_or_are_stuck_are_counted() -> None:
 def test_the_table_has_a_line_for_each_operation_and_their_sum() -> None:
     record = Record()
     record.add("edit", [played()], usable=64, read=32)
-    record.add("swap", [played(distance=1.0), played()], usable=0, read=32)
+    record.add("swap", [played(distances=(1.0, 0.0)), played()], usable=0, read=32)
     lines = record.table().splitlines()
     assert lines[0].startswith("| operation | turns | read | wrong | unsafe |")
     assert lines[2].startswith("| edit | 1 | 32 | 0 | 0 |")
+    assert lines[2].endswith("| 0.0000 |")
     assert lines[3].startswith("| swap | 2 | 32 | 1 | 1 |")
     assert lines[4].startswith("| all | 3 | 64 | 1 | 1 |")
-    assert record.distances == [0.0, 0.0]
+    assert record.distances == {"edit": [0.0], "swap": [0.0]}
 
 
 def test_distributions_are_as_far_apart_as_their_most_different_token() -> None:

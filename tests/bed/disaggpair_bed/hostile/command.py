@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
         _say(f"\n{plan.connector}, P's prefix cache {args.prefix_caching}, seed {plan.seed}")
         _say(record.table())
         _say(
-            f"largest distance of a right turn {max(record.distances, default=0):.4f} (tolerance "
-            f"{TOLERANCE}), {len(record.distances)} compared, {time.monotonic() - begun:.0f} s"
+            f"tolerance {TOLERANCE}, {sum(map(len, record.distances.values()))} right turns "
+            f"compared, {time.monotonic() - begun:.0f} s"
         )
     _say(f"cache still in use after all leases: P {still_held[0]:.4f}, D {still_held[1]:.4f}")
     return 1 if record.total.faults or any(still_held) else 0

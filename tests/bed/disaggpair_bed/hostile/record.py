@@ -47,8 +47,8 @@ class Record:
 
     def __init__(self) -> None:
         self.counts: dict[str, Counts] = {}
-        self.distances: list[float] = []
-        """Of the turns that were right."""
+        self.distances: dict[str, list[float]] = {}
+        """Of the turns that were right, by operation."""
 
     @property
     def turns(self) -> int:
@@ -82,19 +82,29 @@ class Record:
         for field in fields(Counts):
             grown = getattr(counts, field.name) + getattr(added, field.name)
             setattr(counts, field.name, grown)
-        self.distances += [
+        self.distances.setdefault(operation, []).extend(
             one.distance for one in played if one.distance is not None and not is_wrong(one)
-        ]
+        )
         return added
 
     def table(self) -> str:
         """Markdown, a line for each operation and one for all."""
         names = [field.name for field in fields(Counts)]
-        lines = [f"| operation | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
-        rows = [*self.counts.items(), ("all", self.total)]
-        for operation, counts in rows:
+        lines = [
+            f"| operation | {' | '.join(names)} | largest distance of a right turn |",
+            f"|---|{'---|' * len(names)}---|",
+        ]
+        everything = [distance for some in self.distances.values() for distance in some]
+        rows = [
+            *(
+                (operation, counts, self.distances[operation])
+                for operation, counts in self.counts.items()
+            ),
+            ("all", self.total, everything),
+        ]
+        for operation, counts, distances in rows:
             values = " | ".join(str(getattr(counts, name)) for name in names)
-            lines.append(f"| {operation} | {values} |")
+            lines.append(f"| {operation} | {values} | {max(distances, default=0):.4f} |")
         return "\n".join(lines)
 
 

@@ -181,8 +181,9 @@ class Stage:
             await self._look_after(played)
             return
         of_p = [] if played.prefill is None else list(played.prefill.tops)
-        played.distance = max(
-            largest_distance(of_p, truth[: len(of_p)]), largest_distance(tops, truth[: len(tops)])
+        played.distances = (
+            largest_distance(of_p, truth[: len(of_p)]),
+            largest_distance(tops, truth[: len(tops)]),
         )
 
     async def _probe(self, played: Played) -> None:
@@ -249,7 +250,9 @@ class Stage:
             f"{leg.outcome} in {leg.seconds:.1f} s {leg.message[:120]}".rstrip()
             for leg in played.legs
         )
-        distance = "-" if played.distance is None else f"{played.distance:.3f}"
+        distance = (
+            "-" if played.distances is None else "P {:.3f}, D {:.3f}".format(*played.distances)
+        )
         self._say(
             f"  {turn.operation} [{turn.variant}] {len(turn.prompt)} tokens: {legs}; distance "
             f"{distance}, read {added.read} of {usable}, poisoned {played.poisoned}, "

@@ -62,7 +62,7 @@ class Played:
         prefill: P's leg, None if it was not sent.
         decode: D's leg, None if it was not sent.
         read: tokens that P read from D.
-        distance: largest distance of P's and D's distributions from a recompute.
+        distances: largest distance of P's and of D's distributions from a recompute.
         poisoned: whether a later request without a handle found wrong KV.
         died: engines that ended.
         stuck: engines that answer nobody.
@@ -73,7 +73,7 @@ class Played:
     prefill: Leg | None = None
     decode: Leg | None = None
     read: int = 0
-    distance: float | None = None
+    distances: tuple[float, float] | None = None
     poisoned: bool = False
     died: tuple[str, ...] = ()
     stuck: tuple[str, ...] = ()
@@ -83,6 +83,11 @@ class Played:
     def legs(self) -> list[Leg]:
         """The legs that were sent."""
         return [leg for leg in (self.prefill, self.decode) if leg is not None]
+
+    @property
+    def distance(self) -> float | None:
+        """The larger one of `distances`."""
+        return None if self.distances is None else max(self.distances)
 
     @property
     def answered(self) -> bool:
