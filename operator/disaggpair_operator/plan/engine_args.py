@@ -10,8 +10,8 @@ from disaggpair_operator.plan.kv_transfer import (
     SIDE_CHANNEL_PORT,
     RoleName,
     as_argument,
+    has_leases,
     kv_transfer_config,
-    verifies_reads,
 )
 from disaggpair_operator.plan.releases import Release
 
@@ -56,10 +56,10 @@ def engine_arguments(spec: Spec, release: Release, role: RoleName, bind: Bind) -
     ]
 
 
-def engine_ports(spec: Spec, role: RoleName) -> dict[str, int]:
+def engine_ports(spec: Spec) -> dict[str, int]:
     """Ports that an engine listens on, by name; NIXL's transports add some of their own."""
     ports = {"http": HTTP_PORT, "side-channel": SIDE_CHANNEL_PORT}
-    if role == "decode" and verifies_reads(spec):
+    if has_leases(spec):
         ports["leases"] = LEASE_PORT
     return ports
 

@@ -16,14 +16,19 @@ RoleName = Literal["prefill", "decode"]
 
 SIDE_CHANNEL_PORT: Final = 5600
 LEASE_PORT: Final = SIDE_CHANNEL_PORT + contract.LEASE_PORT_OFFSET
-"""Where D answers for its leases. Rendered, because the container's ports name it too."""
+"""Where an engine answers for its leases. Rendered, because the container's ports name it too."""
 
 _BACKENDS: Final = {"EFA": ["LIBFABRIC"], "TCP": ["UCX"]}
 
 
+def has_leases(spec: Spec) -> bool:
+    """Whether each role gives leases on its blocks, which the other asks for before it reads."""
+    return spec.engine.connector == "DisaggPair"
+
+
 def verifies_reads(spec: Spec) -> bool:
     """Whether P compares tokens with D before it reads D's blocks, which D then keeps as leases."""
-    return spec.engine.connector == "DisaggPair" and spec.kv_transfer.bidirectional
+    return has_leases(spec) and spec.kv_transfer.bidirectional
 
 
 def kv_transfer_config(spec: Spec, release: Release, role: RoleName) -> dict[str, Any]:
@@ -33,7 +38,7 @@ def kv_transfer_config(spec: Spec, release: Release, role: RoleName) -> dict[str
     from the peer, which then reads stale addresses. `kv_buffer_device` is left to the platform.
     """
     config: dict[str, Any] = {"kv_connector": contract.NIXL_CONNECTOR_CLASS}
-    if spec.engine.connector == "DisaggPair":
+    if has_leases(spec):
         config["kv_connector"] = contract.CONNECTOR_CLASS
         config["kv_connector_module_path"] = contract.CONNECTOR_MODULE
     config["kv_role"] = _kv_role(release, role)
@@ -68,7 +73,7 @@ def _extra_config(spec: Spec, release: Release) -> dict[str, Any]:
     if release.lease_keys:
         extra[contract.EXTRA_DECODE_TTL] = kv.decode_ttl_seconds
         extra[contract.EXTRA_PREFILL_LEASE] = kv.prefill_lease_seconds
-    if verifies_reads(spec):
+    if has_leases(spec):
         extra[contract.EXTRA_LEASE_PORT] = LEASE_PORT
     return extra
 

@@ -91,7 +91,7 @@ def _pod_spec(
         "env": engine_environment(spec, role),
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"}
-            for name, port in engine_ports(spec, role).items()
+            for name, port in engine_ports(spec).items()
         ],
         "resources": resources(spec.fabric, part),
         "securityContext": _security_context(spec),

@@ -103,9 +103,9 @@ def test_our_connector_takes_what_is_rendered_for_it(
 
 
 @pytest.mark.parametrize(
-    ("changes", "port"), [({}, 5700), (ONE_WAY, None), (NIXL, None), (NIXL | ONE_WAY, None)]
+    ("changes", "port"), [({}, 5700), (ONE_WAY, 5700), (NIXL, None), (NIXL | ONE_WAY, None)]
 )
-def test_d_alone_has_a_lease_port_and_only_where_reads_are_verified(
+def test_each_role_has_a_lease_port_with_our_connector(
     changes: dict[str, Any], port: int | None
 ) -> None:
     spec = pair(changes).spec
@@ -113,10 +113,18 @@ def test_d_alone_has_a_lease_port_and_only_where_reads_are_verified(
     for role in ROLES:
         pod = role_deployment(OWNER, spec, release, "r", facts, role)["spec"]["template"]["spec"]
         ports = {entry["name"]: entry["containerPort"] for entry in pod["containers"][0]["ports"]}
-        assert ports.get("leases") == (port if role == "decode" else None)
+        assert ports.get("leases") == port
         extra = kv_transfer_config(spec, release, role)["kv_connector_extra_config"]
         assert extra.get("lease_port") == port
-    assert router_config(OWNER, spec, release).kv.verified_reads == (port is not None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "verified"), [({}, True), (ONE_WAY, False), (NIXL, False), (NIXL | ONE_WAY, False)]
+)
+def test_the_router_relies_on_ps_comparison_only_where_p_reads(
+    changes: dict[str, Any], verified: bool
+) -> None:
+    assert router_config(OWNER, pair(changes).spec, RELEASES[0, 33]).kv.verified_reads == verified
 
 
 def test_leases_may_last_a_day() -> None:
