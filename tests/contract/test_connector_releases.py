@@ -76,7 +76,7 @@ def test_every_class_that_the_connector_builds_on_is_declared_as_overridden() ->
 
 
 @pytest.mark.engines
-@pytest.mark.timeout(300, func_only=True)
+@pytest.mark.timeout(600, func_only=True)
 def test_the_live_signatures_of_an_engine_are_those_of_its_snapshot(cpu_engines: Engines) -> None:
     expected = {
         f"{name}.{method}": signature.parse(text).parameters
