@@ -9,6 +9,9 @@ from disaggpair_bed.controlplane.errors import PrerequisiteError
 from disaggpair_bed.cpu import install
 from disaggpair_bed.cpu.install import Engines
 
+# Needs vLLM: `tests/contract/test_connector_inside.py` runs it in the engines' interpreter.
+collect_ignore = ["inside"]
+
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("dev", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
