@@ -62,6 +62,9 @@ class PairWorker(engine.NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM 
         for request_id in self._freed & self._reqs_to_send.keys():
             del self._reqs_to_send[request_id]
             self._reqs_to_process.discard(request_id)
+            # As vLLM does when a lease of its own expires: some of several readers may have read.
+            self.consumer_notification_counts_by_req.pop(request_id, None)
+            self.expected_consumer_notifications_by_req.pop(request_id, None)
             sent.add(request_id)
         self._freed &= self._reqs_to_process
         return sent

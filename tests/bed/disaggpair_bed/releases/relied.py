@@ -115,6 +115,8 @@ CLASSES: Final = (
         calls={"_handle_failed_transfer": "(self, req_id, handle, failed_req_ids=...) -> bool"},
         attributes={
             "_reqs_to_process": "set[ReqId]",
+            "consumer_notification_counts_by_req": None,
+            "expected_consumer_notifications_by_req": None,
             "_recving_metadata": "dict[ReqId, ReqMeta]",
             "_reqs_to_send": "dict[ReqId, float]",
             "compat_hash": "str | None",
