@@ -5,6 +5,7 @@ from typing import Literal
 from disaggpair_bed.hostile.choosing import Choice, continued, ready, turn_with
 from disaggpair_bed.hostile.stage import Stage
 from disaggpair_bed.hostile.turns import Turn
+from disaggpair_connector import contract
 
 
 async def claimed(stage: Stage) -> bool:
@@ -46,9 +47,7 @@ async def _claim(stage: Stage, purpose: Literal["read", "direct"]) -> tuple[Choi
     found = ready(stage)
     if stage.leases is None or found is None:
         return None, None
-    try:
-        lease = await stage.leases.of(found[0].salt)
-    except KeyError:  # given up for somebody's need
-        return None, None
-    params = await stage.leases.claim(lease["id"], purpose)
+    ours = found[1].params[contract.PAIR_PARAMS]
+    params = await stage.leases.claim(ours["lease"], purpose)
+    # Else it was given up for somebody's need.
     return (found, params) if isinstance(params, dict) else (None, None)

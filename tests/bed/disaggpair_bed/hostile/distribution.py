@@ -1,11 +1,11 @@
 """How far the next-token distributions of two computations are apart.
 
 An engine gives the likeliest tokens of a position and their log probabilities. Measured on the
-bed's CPU engines, in nats, over the 16 to 24 positions after prompts of 200 to 3,000 tokens:
+bed's CPU engines, in nats, over the 16 to 24 positions after a prompt:
 
-- two computations of one context, each prompt computed in one step: 0.0000, on either engine, by
-  prefill or token by token, with or without KV that was read from the other;
-- the same with prompts cut into steps at different places: up to 0.118;
+- two computations of one context of at most 2,048 tokens: 0.0000, on either engine, by prefill or
+  token by token, alone or beside others, with or without KV that was read from the other engine;
+- of a longer context: up to 0.118, since the same prompt may be computed in other pieces;
 - one token of the context is another: 0.12 at least, 0.31 in the median; 16 tokens: 0.47 at least.
 """
 
@@ -16,7 +16,7 @@ Top = Mapping[int, float]
 """Log probability by token, of the likeliest tokens of one position."""
 
 TOLERANCE: Final = 0.05
-"""Largest `distance` of two computations of one context, with prompts computed in one step."""
+"""Largest `distance` that counts as right; of contexts of at most 2,048 tokens."""
 
 
 def distance(one: Top, other: Top) -> float:

@@ -35,14 +35,13 @@ class Plan:
     hung_s: float = 45.0
     """A leg without an answer for so long counts as hung; above `ttl_s`, since a request of the
     plain connector may have to wait for that."""
-    decode_blocks: int = 600
-    """D's cache, in blocks of 32 tokens: a conversation of the run takes up to 94."""
+    decode_blocks: int = 400
+    """D's cache, in blocks of 32 tokens: a conversation of the run takes up to 63."""
 
 
 def pair_options(plan: Plan) -> PairOptions:
     """The pair that a plan is for."""
-    # A prompt that is computed in two parts differs by up to 0.12 (0.00 in one) from the same
-    # prompt cut elsewhere, in one engine and without any transfer: see `distribution`.
+    # No prompt is cut into steps, alone or beside others: see `distribution`.
     whole = ("--max-num-batched-tokens", "8192")
     ttl = {contract.EXTRA_DECODE_TTL: plan.ttl_s}
     return PairOptions(
