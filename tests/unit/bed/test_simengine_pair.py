@@ -230,6 +230,48 @@ def test_what_p_may_have_freed_is_not_read_by_a_d_that_had_no_blocks_for_it() ->
     assert pair.is_clean()
 
 
+def test_heartbeats_keep_what_p_computed_for_as_long_as_d_reads_it() -> None:
+    pair = LocalPair()
+    prompt = words(600)
+    first = pair.net.ask(pair.p, prompt, TURN_1, max_tokens=1)
+    pair.net.hold_reads = True
+    leg = pair.net.submit(pair.d, prompt, first.params)
+    pair.net.run()
+    step_d(pair, 100, beating=True)
+    pair.net.release_reads()
+    assert pair.net.results[leg].tokens == pair.right(prompt)
+    assert pair.d.stats.refused_reads == {}
+    assert pair.is_clean()
+
+
+def test_a_read_during_which_d_stood_still_counts_for_nothing() -> None:
+    pair = LocalPair()
+    prompt = words(600)
+    first = pair.net.ask(pair.p, prompt, TURN_1, max_tokens=1)
+    pair.net.hold_reads = True
+    leg = pair.net.submit(pair.d, prompt, first.params)
+    pair.net.run()
+    pair.net.pass_time(40)
+    assert pair.p.pool.usage == 0
+    pair.net.release_reads()
+    assert pair.net.results[leg].ending is Ending.ERROR
+    assert pair.d.stats.refused_reads == {"failed": 1}
+    assert pair.is_clean()
+
+
+def test_a_client_that_leaves_while_d_reads_leaves_nothing_behind() -> None:
+    pair = LocalPair()
+    first = pair.net.ask(pair.p, words(600), TURN_1, max_tokens=1)
+    pair.net.hold_reads = True
+    leg = pair.net.submit(pair.d, words(600), first.params)
+    pair.net.run()
+    pair.d.abort(leg, pair.net.now)
+    pair.net.release_reads()
+    assert pair.d.pool.usage == pair.p.pool.usage == 0
+    assert [found.kind for found in pair.d.oracle.violations] == ["abort_during_read"]
+    assert pair.p.oracle.violations == []
+
+
 def test_a_client_that_leaves_before_d_reads_gives_p_its_blocks_back() -> None:
     pair = LocalPair()
     first = pair.net.ask(pair.p, words(600), TURN_1, max_tokens=1)

@@ -91,6 +91,10 @@ class PullConnector:
             )
         )
 
+    def is_late(self, request_id: str, now: float) -> bool:
+        """Whether nothing may be read any more for a request."""
+        return False
+
     def received(self, request_id: str, data: bytes | None, now: float) -> bytes | None:
         """The read of a request has ended: what of it may be used; None when it went wrong."""
         self.heartbeats.stop(request_id)

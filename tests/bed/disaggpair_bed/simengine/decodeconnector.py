@@ -7,6 +7,7 @@ from disaggpair_bed.simengine.job import Request
 from disaggpair_bed.simengine.pairconnector import BECAME, PairConnector
 from disaggpair_connector import handle
 from disaggpair_connector.handle import Direct, LeaseHandle
+from disaggpair_connector.kept import Kept
 from disaggpair_connector.lease import Lease, LeaseError
 from disaggpair_connector.reads import Read
 
@@ -24,6 +25,8 @@ class DecodeConnector(PairConnector):
         super().__init__(*arguments, **keywords)
         self._direct: dict[str, str] = {}
         """Leases of direct turns that wait for their blocks, by request."""
+        self._at_p = Kept(self._settings.prefill_lease_s * 2 // 3, HUNG_READ_S)
+        self._beaten: float | None = None
 
     # Blocks.
 
@@ -90,40 +93,52 @@ class DecodeConnector(PairConnector):
         assert plan is not None
         request: Request = read.request
         assert request.params is not None
+        self._at_p.answered(request.id, read.kept_until)
         handle.read_params(request.params, plan.peer, plan.block_ids, plan.tokens, of_prefill=True)
         self.heartbeats.start(request.id, request.params)
 
     def _begin_by(self, read: Read) -> float:
         """P keeps the blocks for a time, and for another after each heartbeat."""
-        until = read.kept_until
-        beaten = self.heartbeats.last
-        if beaten is not None and beaten >= read.answered:
-            until = max(until, beaten + self._settings.prefill_lease_s * 2 // 3)
-        return until - _HEARTBEAT_MARGIN_S
+        return self._at_p.until(read.request.request_id) - _HEARTBEAT_MARGIN_S
 
     def _end_by(self, read: Read) -> float:
-        return self._clock() + HUNG_READ_S
+        return self._at_p.begin(read.request.request_id, self._clock())
 
     def allocated(self, request: Request, external: int) -> None:
         """Blocks were given to a request, which needs no lease on its history from here on."""
         if self._verified.begin(request, external) is None and request.params:
             handle.alone(request.params)
             self.heartbeats.stop(request.id)
+            self._at_p.forget(request.id)
         super().allocated(request, external)
         self._end_direct(request.id)
 
     def expire(self, now: float) -> None:
-        """Settle, and take in the answers that have come."""
+        """Settle, take in the answers that have come, and what the last heartbeat has gained."""
         super().expire(now)
         self._verified.poll()
+        if self.heartbeats.last != self._beaten:
+            self._beaten = self.heartbeats.last
+            self._deadlines.update(self._at_p.beat(now))
+
+    def received(self, request_id: str, data: bytes | None, now: float) -> bytes | None:
+        """The read of a request has ended."""
+        self._at_p.forget(request_id)
+        return super().received(request_id, data, now)
 
     def _end_direct(self, request_id: str) -> None:
         if (lease := self._direct.pop(request_id, None)) is not None:
             self.book.finish(lease, "direct")
             self.settle()
 
+    def aborted_while_parked(self, request: Request) -> None:
+        """A request ended whose KV is on its way; no heartbeat keeps P's blocks any more."""
+        super().aborted_while_parked(request)
+        self._at_p.forget(request.id)
+
     def _over(self, request: Request) -> None:
         self._end_direct(request.id)
+        self._at_p.forget(request.id)
         if self._verified.forget(request) and request.params:
             handle.alone(request.params)
 

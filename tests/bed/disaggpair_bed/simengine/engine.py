@@ -235,7 +235,7 @@ class Engine:
         blocks = decisions.paired_blocks(job.local_blocks, job.remote_block_ids)
         size = len(blocks) * self.options.core.block_size * BYTES_PER_POSITION
         await asyncio.sleep(self.options.costs.transfer_s(len(blocks), size))
-        if job.is_late(self._clock()):
+        if self.core.connector.is_late(job.request_id, self._clock()):
             return None
         return await connection.read(job.remote_request_id, blocks)
 

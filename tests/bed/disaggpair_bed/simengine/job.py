@@ -105,12 +105,6 @@ class ReadJob:
     local_blocks: tuple[int, ...]
     remote_block_ids: Any
     expiry: Any
-    deadline: float | None = None
-    """When it must have ended, on the reader's clock; None for no limit."""
-
-    def is_late(self, now: float) -> bool:
-        """Whether nothing may be read any more."""
-        return self.deadline is not None and now >= self.deadline
 
 
 @dataclass(frozen=True)

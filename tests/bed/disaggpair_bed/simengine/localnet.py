@@ -204,7 +204,7 @@ class LocalNet:
         owner = self.cores.get(job.peer.engine_id)
         if owner is None or decisions.is_expired(job.expiry, 0.0, self.now):
             return None
-        if job.is_late(self.now):
+        if core.connector.is_late(job.request_id, self.now):
             return None
         blocks = decisions.paired_blocks(job.local_blocks, job.remote_block_ids)
         try:

@@ -10,7 +10,7 @@ import secrets
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from disaggpair_bed.simengine import promptdigests
@@ -147,18 +147,22 @@ class PairConnector(PullConnector, ABC):
         """Fewer than so many are computed instead."""
 
     def take_jobs(self) -> tuple[list[ReadJob], list[NotifyJob]]:
-        """What is to be sent, each read with the time that it may take."""
-        reads, notifies = super().take_jobs()
+        """What is to be sent, and until when new reads have to have ended."""
         now = self._clock()
-        new = {request: now + left for request, left in self._verified.take_deadlines().items()}
-        self._deadlines.update(new)
-        return [replace(job, deadline=new[job.request_id]) for job in reads], notifies
+        for request_id, left in self._verified.take_deadlines().items():
+            self._deadlines[request_id] = now + left
+        return super().take_jobs()
+
+    def is_late(self, request_id: str, now: float) -> bool:
+        """Whether the owner may have the blocks back."""
+        return now >= self._deadlines[request_id]
 
     def received(self, request_id: str, data: bytes | None, now: float) -> bytes | None:
         """The read of a request has ended; what came after its deadline is nothing."""
         data = super().received(request_id, data, now)
-        if now >= self._deadlines.pop(request_id):
+        if self.is_late(request_id, now):
             data = None
+        del self._deadlines[request_id]
         ended = frozenset([request_id])
         self._verified.ended(_Ended(ended, ended if data is None else frozenset()))
         return data
