@@ -110,11 +110,11 @@ def least_need(call: dict[str, Any], block_size: int, blocks_of: Callable[[str],
         + call["num_external_computed_tokens"]
         + call["num_new_tokens"]
     )
-    if call["full_sequence_must_fit"]:
-        tokens = max(tokens, request.num_tokens)
     found = call["new_computed_blocks"]
     have = blocks_of(request.request_id) + (len(found.blocks[0]) if found is not None else 0)
     needed: int = -(-tokens // block_size) - have + call["reserved_blocks"]
+    if call["full_sequence_must_fit"]:  # without a reserve
+        needed = max(needed, -(-request.num_tokens // block_size) - have)
     return needed
 
 
