@@ -35,6 +35,9 @@ class NixlBaseConnector:
     def requires_piecewise_for_cudagraph(cls, extra_config: dict[str, Any]) -> bool:
         return False
 
+    def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
+        self.bound = kv_cache_manager
+
     def get_kv_connector_stats(self) -> Any:
         return "the worker's"
 
@@ -67,6 +70,67 @@ class Half:
 
     def shutdown(self) -> None:
         pass
+
+
+class WorkerHalf(Half):
+    """vLLM's worker half, which finds what a test lets it find."""
+
+    def __init__(self, vllm_config: Any, engine_id: str, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, engine_id, kv_cache_config)
+        self.compat_hash = ""
+        self.xfer_handshake_metadata: Any = None
+        self.consumer_notification_counts_by_req: dict[str, int] = {}
+        self.expected_consumer_notifications_by_req: dict[str, int] = {}
+        self._reqs_to_send: dict[str, float] = {}
+        self._reqs_to_process: set[str] = set()
+        self._recving_metadata: dict[str, Any] = {}
+        self.begun: list[Any] = []
+        self.notified: set[str] = set()
+        self.arrived: set[str] = set()
+        """Reads that have ended."""
+        self.stuck: set[int] = set()
+        """Handles of transfers that cannot be released."""
+
+    def register_kv_caches(self, kv_caches: Any) -> None:
+        self.compat_hash = "vllm"
+        if kv_caches:
+            self.xfer_handshake_metadata = SimpleNamespace(compatibility_hash="vllm")
+
+    def start_load_kv(self, metadata: Any) -> None:
+        self.begun.append(metadata)
+
+    def _get_new_notifs(self) -> set[str]:
+        return set(self.notified)
+
+    def _pop_done_transfers(self, transfers: dict[str, list[int]]) -> tuple[set[str], set[str]]:
+        done = self.arrived & transfers.keys()
+        for request_id in done:
+            del transfers[request_id]
+        return done, set()
+
+    def _handle_failed_transfer(self, request_id: str, handle: int, failed: set[str]) -> bool:
+        failed.add(request_id)
+        return handle not in self.stuck
+
+
+class PromMetrics:
+    """vLLM's metrics of a connector: the classes to make metrics of, and the labels of engines."""
+
+    def __init__(
+        self,
+        vllm_config: Any,
+        metric_types: dict[Any, Any],
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ) -> None:
+        self._gauge_cls = metric_types["gauge"]
+        self._counter_cls = metric_types["counter"]
+        self._histogram_cls = metric_types["histogram"]
+        self.per_engine_labelvalues = per_engine_labelvalues
+        self.observed: list[Any] = []
+
+    def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
+        self.observed.append(transfer_stats_data)
 
 
 class Stats:
@@ -104,8 +168,8 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
                 "NixlPullConnector": base,
             },
             f"{V1}.nixl.pull_scheduler": {"NixlPullConnectorScheduler": Half},
-            f"{V1}.nixl.pull_worker": {"NixlPullConnectorWorker": Half},
-            f"{V1}.nixl.stats": {"NixlKVConnectorStats": Stats, "NixlPromMetrics": object},
+            f"{V1}.nixl.pull_worker": {"NixlPullConnectorWorker": WorkerHalf},
+            f"{V1}.nixl.stats": {"NixlKVConnectorStats": Stats, "NixlPromMetrics": PromMetrics},
         }
         parents = {name.rsplit(".", depth)[0] for name in names for depth in range(8)}
         for name in sorted(parents | names.keys()):

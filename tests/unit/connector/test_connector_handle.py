@@ -1,5 +1,6 @@
 """What of `kv_transfer_params` is taken, and what it is taken for."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,6 +145,37 @@ def test_parameters_without_a_direction_are_a_turn_for_d_alone(
     params: Params, direct: Direct
 ) -> None:
     assert handle.decode_leg(params) == direct
+
+
+def test_a_lease_of_no_conversation_says_so_by_saying_nothing() -> None:
+    table = LeaseTable(
+        clock=lambda: 0.0, new_token=lambda: "t1", epoch="e", ttl_s=1, claim_s=1, read_s=1
+    )
+    lease = table.grant(
+        id="l1",
+        conversation=None,
+        tokens=0,
+        block_ids=[[]],
+        digests=digests_of([], 0, b""),
+        handle={},
+        divisible=True,
+        pinned=None,
+    )
+    assert handle.for_lease(lease, 5700)["disaggpair"] == {
+        "lease": "l1",
+        "token": "t1",
+        "port": 5700,
+    }
+    assert handle.for_direct(lease)["disaggpair"] == {"lease": "l1", "token": "t1"}
+
+
+@pytest.mark.parametrize(
+    ("given", "left"), [(None, None), ({}, {}), ("text", None), ([1], None), ({"a": 1}, {"a": 1})]
+)
+def test_parameters_that_are_no_object_are_taken_away(given: Any, left: Any) -> None:
+    request = SimpleNamespace(kv_transfer_params=given)
+    assert handle.params_of(request) == (left or None)
+    assert request.kv_transfer_params == left
 
 
 @pytest.mark.parametrize("key", [7, None, "c" * 257, ["c"]])

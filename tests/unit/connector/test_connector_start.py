@@ -6,11 +6,13 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import astuple
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from disaggpair_bed.simengine import leaseterms
 from disaggpair_connector.errors import ConfigError, UnsupportedEngineError
 from disaggpair_connector.settings import parse_settings
 
@@ -104,11 +106,19 @@ def test_a_taken_port_ends_the_start_with_how_to_change_it(
             made(engine_config({"lease_port": port}))
 
 
-def test_ps_leases_end_before_those_of_vllm(load: Load) -> None:
+def test_ps_leases_end_before_those_of_vllm_and_ds_when_their_time_is_over(load: Load) -> None:
     load()
-    prefill_terms = importlib.import_module("disaggpair_connector.side").prefill_terms
-    terms = prefill_terms(parse_settings({"kv_lease_duration": 30}))
-    assert (terms.ttl_s, terms.read_s) == (20, 10)
+    side = importlib.import_module("disaggpair_connector.side")
+    settings = parse_settings(
+        {"kv_lease_duration": 30, "decoder_kv_blocks_ttl": 7200, "lease_read_s": 25}
+    )
+    of_p, of_d = side.prefill_terms(settings), side.decode_terms(settings)
+    assert (of_p.ttl_s, of_p.read_s) == (20, 10)
+    assert of_p.kept_s > 3600
+    assert (of_d.ttl_s, of_d.read_s, of_d.kept_s) == (7200, 25, 25)
+    # What simulated engines have, which cannot import the module.
+    assert astuple(of_p) == astuple(leaseterms.prefill_terms(30))
+    assert astuple(of_d) == astuple(leaseterms.decode_terms(7200, 25))
 
 
 def test_what_is_counted_reaches_the_report_once(
