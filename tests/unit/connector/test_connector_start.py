@@ -97,6 +97,40 @@ def test_each_role_serves_its_leases_on_the_port_of_its_data_parallel_index(
         assert answer.code == 403
 
 
+@pytest.mark.parametrize(
+    ("role", "until_bound", "gives_up"),
+    [("kv_consumer", "kv_consumer", True), ("kv_producer", "kv_both", False)],
+)
+def test_only_ds_allocations_take_blocks_of_leases_and_ps_frees_wait_as_ds_do(
+    made: Callable[..., Any],
+    engine_config: EngineConfig,
+    role: str,
+    until_bound: str,
+    gives_up: bool,
+) -> None:
+    def allocate_slots(request: object, tokens: int) -> None: ...
+
+    config = engine_config(role=role)
+    connector = made(config)
+    assert config.kv_transfer_config.kv_role == until_bound
+    manager = SimpleNamespace(
+        block_pool=object(), allocate_slots=allocate_slots, reset_prefix_cache=lambda: True
+    )
+    connector.bind_kv_cache_manager(manager)
+    assert connector.bound is manager
+    assert config.kv_transfer_config.kv_role == role
+    assert (manager.allocate_slots is not allocate_slots) == gives_up
+
+
+def test_a_worker_takes_no_part_in_the_allocation_of_blocks(
+    made: Callable[..., Any], engine_config: EngineConfig
+) -> None:
+    config = engine_config(role="kv_producer")
+    connector = made(config, "WORKER")
+    connector.bind_kv_cache_manager(None)
+    assert config.kv_transfer_config.kv_role == "kv_producer"
+
+
 def test_a_taken_port_ends_the_start_with_how_to_change_it(
     made: Callable[..., Any], engine_config: EngineConfig
 ) -> None:
