@@ -26,7 +26,9 @@ class Handle:
     born_s: float
     """The runner's clock when D answered."""
     spent: bool = False
-    """Whether a P leg was sent with it."""
+    """Whether a P leg was sent with it or with something made of it."""
+    used: bool = False
+    """Whether P got it as it is and answered, so that D must give it to nobody again."""
 
 
 @dataclass

@@ -29,7 +29,7 @@ async def swap(stage: Stage) -> bool:
 
 async def reuse(stage: Stage) -> bool:
     """A handle that was used before."""
-    found = chosen(stage, lambda _, handle: handle.spent)
+    found = chosen(stage, lambda _, handle: handle.used)
     if found is None:
         return False
     one, handle = found

@@ -122,6 +122,8 @@ class Stage:
             await self._left_early(p_leg)
             return played
         played.prefill = await p_leg
+        if turn.uses is not None and turn.handle == turn.uses.params:
+            turn.uses.used = played.prefill.answered
         if not played.prefill.answered:
             return played
         offer: Any = played.prefill.params
