@@ -71,11 +71,11 @@ def test_the_table_has_a_line_for_each_operation_and_their_sum() -> None:
     record.add("edit", [played()], usable=64, read=32)
     record.add("swap", [played(distances=(1.0, 0.0)), played()], usable=0, read=32)
     lines = record.table().splitlines()
-    assert lines[0].startswith("| operation | turns | read | wrong | unsafe |")
-    assert lines[2].startswith("| edit | 1 | 32 | 0 | 0 |")
+    assert lines[0].startswith("| operation | turns | usable | read | wrong | unsafe |")
+    assert lines[2].startswith("| edit | 1 | 64 | 32 | 0 | 0 |")
     assert lines[2].endswith("| 0.0000 |")
-    assert lines[3].startswith("| swap | 2 | 32 | 1 | 1 |")
-    assert lines[4].startswith("| all | 3 | 64 | 1 | 1 |")
+    assert lines[3].startswith("| swap | 2 | 0 | 32 | 1 | 1 |")
+    assert lines[4].startswith("| all | 3 | 64 | 64 | 1 | 1 |")
     assert record.distances == {"edit": [0.0], "swap": [0.0]}
 
 

@@ -17,8 +17,10 @@ class Counts:
 
     turns: int = 0
     """Turns played, retries not counted."""
+    usable: int = 0
+    """Tokens that P might read from D: what a handle that is good holds of the prompt."""
     read: int = 0
-    """Tokens that P read from D."""
+    """Tokens that it read."""
     wrong: int = 0
     """Turns of which a distribution is not that of a recompute, retries counted."""
     unsafe: int = 0
@@ -74,7 +76,7 @@ class Record:
             usable: the most tokens that P might read in all of them.
             read: what it read.
         """
-        added = Counts(read=read, unsafe=int(read > usable))
+        added = Counts(usable=usable, read=read, unsafe=int(read > usable))
         for one in played:
             added.turns += 1
             _count(added, one)
