@@ -87,7 +87,7 @@ coverage: ## floors: 90 % over all, 100 % for the pure modules
 	$(BIN)/coverage report --fail-under=90
 	$(BIN)/coverage report --fail-under=100 --include='$(PURE)'
 
-PURE := operator/disaggpair_operator/plan/*,operator/disaggpair_operator/status/*,operator/disaggpair_router/session.py,operator/disaggpair_router/pick.py,operator/disaggpair_router/kv.py,operator/disaggpair_router/history.py,operator/disaggpair_router/sse.py,operator/disaggpair_router/relay.py,operator/disaggpair_router/answer.py,operator/disaggpair_router/podview.py
+PURE := operator/disaggpair_operator/plan/*,operator/disaggpair_operator/status/*,operator/disaggpair_router/session.py,operator/disaggpair_router/pick.py,operator/disaggpair_router/kv.py,operator/disaggpair_router/history.py,operator/disaggpair_router/sse.py,operator/disaggpair_router/relay.py,operator/disaggpair_router/answer.py,operator/disaggpair_router/podview.py,connector/disaggpair_connector/contract.py,connector/disaggpair_connector/digest.py,connector/disaggpair_connector/lease.py,connector/disaggpair_connector/heap.py,connector/disaggpair_connector/events.py,connector/disaggpair_connector/counters.py,connector/disaggpair_connector/ledger.py,connector/disaggpair_connector/table.py,connector/disaggpair_connector/wire.py,connector/disaggpair_connector/handle.py,connector/disaggpair_connector/transfer_plan.py,connector/disaggpair_connector/tally.py,connector/disaggpair_connector/settings.py,connector/disaggpair_connector/kept.py,connector/disaggpair_connector/reads.py,connector/disaggpair_connector/identity.py,connector/disaggpair_connector/prompts.py
 
 .PHONY: check
 check: lint types imports verify ## everything a machine can say without running tests

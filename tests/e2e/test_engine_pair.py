@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -30,12 +31,13 @@ async def test_both_engines_say_once_what_they_run_with(engine_pair: Pair) -> No
         (engine_pair.prefill, contract.PREFILL_ROLE),
         (engine_pair.decode, contract.DECODE_ROLE),
     ):
+        address = urlsplit(engine.url).hostname
         said = re.findall(
             rf"DisaggPairConnector {re.escape(__version__)}: (.*)", engine.log.read_text()
         )
         assert said == [
             f"vllm=0.32.0 nixl=1.5.1 role={role} bidirectional=on recompute_threshold_tokens=64 "
-            "decode_ttl_s=480 prefill_lease_s=30 backends=UCX"
+            f"decode_ttl_s=480 prefill_lease_s=30 backends=UCX leases={address}:5700"
         ]
 
 
