@@ -37,7 +37,7 @@ few_steps = st.integers(0, 4)
 class Histories(RuleBasedStateMachine):
     """Turns of a few conversations, in any order, with everything that can come between.
 
-    An offer is a prompt and the P leg that was given it, which may not have ended; a handle is
+    An offer is a prompt and what comes of a P leg for it, which may not have ended; a handle is
     what D held, and the parameters that it gave.
     """
 
@@ -83,7 +83,7 @@ class Histories(RuleBasedStateMachine):
         prompt = [*(handle[0][:kept] if kept < 25 else handle[0]), *more][:LONGEST]
         name = self._add(self.pair.p, prompt, (other if is_swapped else handle)[1], 1)
         self._step(self.pair.p, steps)
-        return prompt, name
+        return prompt, self.pair.p.outcomes[name]
 
     @rule(
         target=handles,
@@ -98,7 +98,7 @@ class Histories(RuleBasedStateMachine):
         self, offer: Any, other: Any, tokens: int, siblings: int, is_swapped: bool, steps: int
     ) -> Any:
         """D legs with P's reply, if there is one, or another leg's."""
-        params = self.pair.p.outcomes[(other if is_swapped else offer)[1]].params
+        params = (other if is_swapped else offer)[1].params
         names = [self._add(self.pair.d, offer[0], params, tokens) for _ in range(siblings)]
         self._step(self.pair.d, steps)
         return self._handles_of(offer[0], names)
@@ -126,8 +126,8 @@ class Histories(RuleBasedStateMachine):
 
     # What comes between.
 
-    @rule(p_steps=few_steps, d_steps=few_steps, seconds=st.sampled_from([0.0, 1.0, 4.0, 11.0]))
-    def step(self, p_steps: int, d_steps: int, seconds: float) -> None:
+    @rule(p_steps=few_steps, d_steps=few_steps, seconds=st.sampled_from([0, 1, 4, 11, 40]))
+    def step(self, p_steps: int, d_steps: int, seconds: int) -> None:
         self._step(self.pair.p, p_steps)
         CLOCK.advance(seconds)
         self._step(self.pair.d, d_steps)
@@ -171,6 +171,17 @@ class Histories(RuleBasedStateMachine):
     @rule(role=st.sampled_from(["p", "d"]))
     def reset(self, role: str) -> None:
         getattr(self.pair, role).scheduler.reset_prefix_cache()
+
+    @rule(role=st.sampled_from(["p", "d", "", "", ""]))
+    def restart(self, role: str) -> None:
+        """Lose an engine now and then, and all that it had."""
+        if role:
+            gone = self.pair.restart(role)
+            self.expected = {
+                name: expected
+                for name, expected in self.expected.items()
+                if expected[0] is not gone
+            }
 
     # What has to be so. That each step computes with the right KV is checked by the model.
 

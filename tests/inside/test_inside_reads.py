@@ -273,8 +273,7 @@ def test_prompt_logprobs_compute_the_prompt_and_give_the_lease_back() -> None:
 def test_a_d_that_has_restarted_is_not_read() -> None:
     with a_pair() as pair:
         held, handle = cold(pair)
-        pair.d.close()
-        pair.d = ToyEngine("decode", Shape())
+        pair.restart("d")
         outcome = pair.prefill(held + MORE, handle)
         assert outcome.tokens == answer(held + MORE, 1)
         assert refused(pair.p) == {"unreachable": 1}
@@ -284,8 +283,7 @@ def test_a_d_that_dies_while_it_is_read_costs_a_recompute() -> None:
     with a_pair() as pair:
         held, handle = cold(pair)
         name = parked(pair, held + MORE, handle)
-        pair.d.close()
-        pair.d = ToyEngine("decode", Shape())
+        pair.restart("d")
         FABRIC.let_through(FABRIC.waiting()[0])
         ends_rightly(pair.p, name, held + MORE)
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -43,8 +44,10 @@ from toypair.network import ToyReader
 Role = Literal["prefill", "decode"]
 Params = dict[str, Any]
 
+_names = itertools.count(1)
+"""Of requests; no two of a process are the same, as with a router."""
+
 _ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
-_ports = itertools.count(20_000, 10)
 
 
 @dataclass(frozen=True)
@@ -217,16 +220,17 @@ class ToyEngine:
         seams.install()
         self.role = role
         self.shape = shape
-        self.port = next(_ports)
+        self.port = free_port()
         os.environ["VLLM_NIXL_SIDE_CHANNEL_HOST"] = "127.0.0.1"
         os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(self.port)
-        self.config = engine_config(role, shape)
+        self.config = engine_config(role, shape, free_port())
         with set_current_vllm_config(self.config):
             self.core = ToyCore(self.config, shape)
         self.outcomes: dict[str, Outcome] = {}
         self.counted: Counter[str] = Counter()
         """What went into the reports for /metrics, added up by name."""
-        self._names = itertools.count(1)
+        self.reports: list[dict[str, Any]] = []
+        """What vLLM hands on to the process that serves /metrics, in order."""
 
     # What it is made of.
 
@@ -283,7 +287,7 @@ class ToyEngine:
         **sampling: Any,
     ) -> str:
         """Add a request, with its parameters as they come over a wire."""
-        name = f"{self.role}-{next(self._names)}"
+        name = f"{self.role}-{next(_names)}"
         extra = {"kv_transfer_params": json.loads(json.dumps(params))} if params is not None else {}
         request = Request(
             name,
@@ -328,7 +332,10 @@ class ToyEngine:
         return True
 
     def _count(self, stats: Any) -> None:
-        for name, values in ((stats and stats.kv_connector_stats) or {}).items():
+        if not stats or not stats.kv_connector_stats:
+            return
+        self.reports.append(json.loads(json.dumps(stats.kv_connector_stats)))
+        for name, values in stats.kv_connector_stats.items():
             if values:
                 self.counted[name.removeprefix("disaggpair:")] += sum(values)
 
@@ -361,7 +368,14 @@ class ToyEngine:
         self.scheduler.connector.shutdown()
 
 
-def engine_config(role: Role, shape: Shape) -> VllmConfig:
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def engine_config(role: Role, shape: Shape, lease_port: int) -> VllmConfig:
     """vLLM's configuration of an engine."""
     model = ModelConfig(
         model=os.environ["TOYPAIR_MODEL"],
@@ -393,6 +407,7 @@ def engine_config(role: Role, shape: Shape) -> VllmConfig:
             kv_connector_extra_config={
                 "bidirectional_kv_xfer": shape.bidirectional,
                 "kv_recompute_threshold": shape.threshold,
+                "lease_port": lease_port,
                 **shape.extra,
             },
         ),

@@ -85,6 +85,19 @@ class Pair:
                 return
         raise AssertionError(f"not idle: {self.p.status()} {self.d.status()}")
 
+    def restart(self, role: str) -> ToyEngine:
+        """End an engine as a crash does, and start another in its place; returns the first."""
+        gone: ToyEngine = getattr(self, role)
+        gone.close()
+        setattr(self, role, ToyEngine(gone.role, gone.shape))
+        self.meet(self.p, self.d)
+        return gone
+
+    @staticmethod
+    def settle_one(engine: ToyEngine) -> None:
+        """Step one engine until it is idle."""
+        engine.run()
+
     # What has to be so.
 
     def held_rightly(self, tokens_of: dict[str, list[int]]) -> None:
@@ -104,9 +117,10 @@ class Pair:
         FABRIC.hold = lambda read: False
         FABRIC.is_stuck = FABRIC.loses_notifications = False
         for reader in self.readers:
-            reader.holds_answers = False
-            reader.loses = set()
-            reader.deliver()
+            if isinstance(reader, ToyReader):
+                reader.holds_answers = False
+                reader.loses = set()
+                reader.deliver()
         for read in FABRIC.waiting():
             if not hang or read.reader == self.d.worker.nixl_wrapper.name:
                 FABRIC.let_through(read)

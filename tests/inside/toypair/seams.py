@@ -1,5 +1,7 @@
 """Where the toys are put in, once for the process."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_scheduler as base_scheduler
@@ -15,7 +17,9 @@ import disaggpair_connector.worker
 from disaggpair_connector import digest, wire
 from disaggpair_connector.book import LeaseBook
 from disaggpair_connector.decode import DecodeScheduler
+from disaggpair_connector.listener import LeaseListener
 from disaggpair_connector.prefill import PrefillScheduler
+from disaggpair_connector.reader import LeaseReader
 from toypair.clock import CLOCK
 from toypair.clock import install as tell_time
 from toypair.network import ToyListener, ToyReader
@@ -56,6 +60,17 @@ def install() -> None:
         DecodeScheduler=ClockedDecode,
         PrefillScheduler=ClockedPrefill,
     )
+
+
+@contextmanager
+def sockets() -> Iterator[None]:
+    """Let engines that are made meanwhile ask each other over sockets, and in time as it is."""
+    install()
+    vars(side).update(LeaseListener=LeaseListener, LeaseReader=LeaseReader)
+    try:
+        yield
+    finally:
+        vars(side).update(LeaseListener=ToyListener, LeaseReader=ToyReader)
 
 
 class ClockedBook(LeaseBook):
