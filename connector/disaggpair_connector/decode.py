@@ -66,6 +66,7 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         self._prompts = Prompts(tally)
         self._reader = reader
         self._divisible = engine.is_divisible(self)
+        self._by_place = engine.is_by_place(self)
         self._reads = Reads(
             reader,
             tally,
@@ -235,10 +236,12 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         tokens = min(request.num_computed_tokens, request.num_tokens - 1)
         digests = self._prompts.digests(request, tokens)
         counts = [len(ids) for ids in block_ids]
-        if self._divisible:
+        # What a window does not need any more is gone, as of the steps that have come back.
+        is_there = tokens >= request.num_computed_tokens - request.num_in_flight_tokens
+        if self._divisible or (self._by_place and is_there):
             counts = [-(-tokens // self.block_size)] * len(block_ids)
         elif tokens != request.num_computed_tokens:
-            digests = None  # which block of a window or a state belongs to fewer tokens is not said
+            digests = None  # a state is of all tokens, and of no fewer
         self._reqs_not_processed.add(request.request_id)
         if digests is None or self._holder is None or tokens < 1:
             return None

@@ -31,6 +31,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import (
 )
 from vllm.logger import init_logger
 from vllm.platforms import current_platform
+from vllm.v1.kv_cache_interface import AttentionSpec
 
 compat.require_base(NixlPullConnector)
 
@@ -47,6 +48,7 @@ __all__ = [
     "device_type",
     "engine_logger",
     "extra_config",
+    "is_by_place",
     "is_divisible",
     "let_frees_wait",
     "name_checks_fault",
@@ -136,3 +138,18 @@ def is_divisible(scheduler: Any) -> bool:
     config = scheduler.kv_cache_config
     groups = getattr(config, "transfer_groups", config.kv_cache_groups)
     return all(group.kv_cache_spec.block_size == scheduler.block_size for group in groups)
+
+
+def is_by_place(scheduler: Any) -> bool:
+    """Whether block i of every group is that of the same tokens, or of none that are needed.
+
+    So with attention of any kind: a window's list has empty blocks in front. A state's has not.
+
+    Args:
+        scheduler: vLLM's NIXL scheduler half.
+    """
+    specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
+    return all(
+        isinstance(spec, AttentionSpec) and spec.block_size == scheduler.block_size
+        for spec in specs
+    )

@@ -128,17 +128,33 @@ def test_a_part_of_a_window_is_computed(kept: int) -> None:
         assert pair.d.book.counters.ended["released"] == 1
 
 
-def test_a_window_after_a_stop_in_mid_step_gives_no_lease() -> None:
-    """Which block of a window belongs to fewer tokens than are computed is not said."""
-    shape = Shape(window=8, draft_tokens=3)
+@pytest.mark.parametrize("draft_tokens", [0, 3])
+@pytest.mark.parametrize("number", range(8))
+def test_a_window_after_a_stop_is_read_or_has_no_lease(number: int, draft_tokens: int) -> None:
+    shape = Shape(window=8, draft_tokens=draft_tokens)
     with a_pair(shape, shape) as pair:
-        for number in range(6):
-            stop = answer(PROMPT, 6)[number]
-            outcome = pair.turn(PROMPT, tokens=40, stop=[stop])
-            assert outcome.tokens == answer(PROMPT, 6)[: number + 1]
-            held = PROMPT + outcome.tokens
-            again = pair.turn(held + MORE, outcome.params, tokens=3)
-            assert again.tokens == answer(held + MORE, 3)
+        stop = answer(PROMPT, 8)[number]
+        outcome = pair.turn(PROMPT, tokens=40, stop=[stop])
+        assert outcome.tokens == answer(PROMPT, 8)[: number + 1]
+        held = PROMPT + outcome.tokens
+        again = pair.turn(held + MORE, outcome.params, tokens=3)
+        assert again.tokens == answer(held + MORE, 3)
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_a_window_after_a_stop_with_a_step_under_way_is_leased(number: int) -> None:
+    shape = Shape(window=8, is_async=True)
+    with a_pair(shape, shape) as pair:
+        stop = answer(PROMPT, 8)[number]
+        outcome = pair.turn(PROMPT, tokens=40, stop=[stop])
+        held = PROMPT + outcome.tokens
+        (lease,) = pair.d.leases.values()
+        assert lease.tokens == len(held) - 1
+        pair.settle()
+        pair.p.scheduler.reset_prefix_cache()
+        again = pair.turn(held + MORE, outcome.params, tokens=3)
+        assert again.tokens == answer(held + MORE, 3)
+        assert pair.d.book.counters.ended["read"] == 1
 
 
 def test_a_failed_read_of_windows_is_computed() -> None:

@@ -162,6 +162,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
             "vllm.logger": {"init_logger": logging.getLogger},
             f"{V1}.base": {"KVConnectorRole": KVConnectorRole},
             "vllm.envs": {"VLLM_NIXL_SIDE_CHANNEL_PORT": 5600},
+            "vllm.v1.kv_cache_interface": {"AttentionSpec": object},
             "vllm.platforms": {"current_platform": SimpleNamespace(device_type="cpu")},
             f"{V1}.nixl.connector": {
                 "NixlBaseConnector": NixlBaseConnector,

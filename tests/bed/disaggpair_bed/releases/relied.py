@@ -180,6 +180,7 @@ CLASSES: Final = (
                 "all_token_ids",
                 "num_prompt_tokens",
                 "num_computed_tokens",
+                "num_in_flight_tokens",
                 "lora_request",
                 "cache_salt",
                 "mm_features",
