@@ -71,6 +71,7 @@ class PairPromMetrics(engine.NixlPromMetrics):  # type: ignore[misc]  # vLLM has
                 labelnames,
             ),
         }
+        self._make_series()
         self._digest = self._histogram_cls(
             name=tally.PREFIX + tally.DIGEST,
             documentation="Time to compute the digests of a prompt or of an answer.",
@@ -93,6 +94,18 @@ class PairPromMetrics(engine.NixlPromMetrics):  # type: ignore[misc]  # vLLM has
                 self._counters[metric].labels(*labels).inc(amount)
         for seconds in transfer_stats_data.get(tally.key(tally.DIGEST), ()):
             self._digest.labels(*labels).observe(seconds)
+
+    def _make_series(self) -> None:
+        """Have every series at 0 from the start, so that the first event is an increase."""
+        for labels in self.per_engine_labelvalues.values():
+            for metric, (_, values) in tally.LABELLED.items():
+                for value in values:
+                    if metric == tally.LEASES:
+                        self._leases.labels(*labels, value).set(0)
+                    else:
+                        self._counters[metric].labels(*labels, value)
+            for metric in (tally.VERIFIED, tally.BLOCK_SECONDS):
+                self._counters[metric].labels(*labels)
 
     def _counter(self, name: str, documentation: str, labelnames: list[str]) -> Any:
         return self._counter_cls(

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from disaggpair_connector.handle import Refusal
+from disaggpair_connector.lease import EndReason, State
 from disaggpair_connector.tally import KEYS, Tally
 
 Load = Callable[..., ModuleType]
@@ -53,7 +55,17 @@ def test_a_report_is_observed_by_engine_and_label(metrics: Any, registry: Any) -
     assert value(registry, "disaggpair:lease_block_seconds_total", "1") == 1.5
     assert value(registry, "disaggpair:digest_seconds_count", "1") == 2
     assert value(registry, "disaggpair:digest_seconds_bucket", "1", le="0.001") == 1
-    assert value(registry, "disaggpair:verified_tokens_total", "0") is None
+    assert value(registry, "disaggpair:verified_tokens_total", "0") == 0
+
+
+def test_every_series_is_there_before_its_first_event(metrics: Any, registry: Any) -> None:
+    for engine in ("0", "1"):
+        for state in get_args(State):
+            assert value(registry, "disaggpair:leases", engine, state=state) == 0
+        for reason in get_args(EndReason):
+            assert value(registry, "disaggpair:leases_ended_total", engine, reason=reason) == 0
+        for refusal in get_args(Refusal):
+            assert value(registry, "disaggpair:refused_reads_total", engine, reason=refusal) == 0
 
 
 def test_reports_add_up_and_an_empty_one_changes_nothing(metrics: Any, registry: Any) -> None:
