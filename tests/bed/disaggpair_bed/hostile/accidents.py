@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 from disaggpair_bed.hostile.choosing import all_ready, continued, ready, turn_with
-from disaggpair_bed.hostile.conversation import Conversation, drawn
+from disaggpair_bed.hostile.conversation import Conversation, Tokens, drawn, replaced, said
 from disaggpair_bed.hostile.stage import Stage
 from disaggpair_bed.hostile.turns import Abort, Turn
 
 _AT_ONCE = 6
+_IN_A_STORM = 12
+"""An engine of the bed runs 8 requests at a time."""
 
 
 async def burst(stage: Stage) -> bool:
@@ -22,6 +24,25 @@ async def burst(stage: Stage) -> bool:
         turns.append(Turn("burst", Conversation(salt), drawn(stage.rng, 700), salt))
     await stage.play(*turns)
     return True
+
+
+async def storm(stage: Stage) -> bool:
+    """More conversations at once than an engine runs, of which some are changed or left."""
+    turns = []
+    for one, handle in all_ready(stage):
+        prompt = stage.rng.choice([continued(stage, one), one.prompt, _edited(stage, one)])
+        abort: Abort | None = stage.rng.choice([None, None, None, "prefill", "decode"])
+        turn = turn_with("storm", one, prompt, handle, variant=f"abort {abort}")
+        turns.append(replace(turn, abort=abort))
+    while len(turns) < _IN_A_STORM:
+        salt = stage.fresh_salt()
+        turns.append(Turn("storm", Conversation(salt), drawn(stage.rng, 900), salt))
+    await stage.play(*turns[:_IN_A_STORM])
+    return True
+
+
+def _edited(stage: Stage, one: Conversation) -> Tokens:
+    return replaced(stage.rng, one.history) + said(stage.rng)
 
 
 async def twice(stage: Stage) -> bool:

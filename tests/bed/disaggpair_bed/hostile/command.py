@@ -22,7 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prefix-caching", choices=["on", "off"], default="off", help="of P (default off)"
     )
     parser.add_argument("--ttl", type=float, default=Plan.ttl_s, help="seconds that D holds a turn")
-    parser.add_argument("--decode-blocks", type=int, default=Plan.decode_blocks, help="D's cache")
+    for role in ("prefill", "decode"):
+        default = getattr(Plan, f"{role}_blocks")
+        text = f"its cache, in blocks of 32 tokens (default {default})"
+        parser.add_argument(f"--{role}-blocks", type=int, default=default, help=text)
     parser.add_argument("--logs", type=Path, help="folder for the engines' logs")
 
 
@@ -40,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
         prefix_caching=args.prefix_caching == "on",
         ttl_s=args.ttl,
         hung_s=args.ttl + 15,
+        prefill_blocks=args.prefill_blocks,
         decode_blocks=args.decode_blocks,
     )
     record = Record()

@@ -30,6 +30,7 @@ WEIGHTS: Final[Mapping[Operation, int]] = {
     misuse.fuzz: 4,
     misuse.crossed: 2,
     accidents.burst: 1,
+    accidents.storm: 1,
     accidents.twice: 2,
     accidents.leave: 3,
     accidents.siblings: 1,

@@ -35,8 +35,10 @@ class Plan:
     hung_s: float = 45.0
     """A leg without an answer for so long counts as hung; above `ttl_s`, since a request of the
     plain connector may have to wait for that."""
+    prefill_blocks: int = 4000
+    """P's cache, in blocks of 32 tokens."""
     decode_blocks: int = 400
-    """D's cache, in blocks of 32 tokens: a conversation of the run takes up to 63."""
+    """D's: a conversation of the run takes up to 63."""
 
 
 def pair_options(plan: Plan) -> PairOptions:
@@ -47,7 +49,11 @@ def pair_options(plan: Plan) -> PairOptions:
     return PairOptions(
         connector=plan.connector,
         prefill=RoleOptions(
-            args=whole if plan.prefix_caching else (*whole, NO_PREFIX_CACHING),
+            args=(
+                *whole,
+                *("--num-gpu-blocks-override", str(plan.prefill_blocks)),
+                *(() if plan.prefix_caching else (NO_PREFIX_CACHING,)),
+            ),
             extra=ttl,
         ),
         decode=RoleOptions(

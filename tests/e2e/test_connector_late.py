@@ -1,0 +1,107 @@
+"""Data of a read that was given up, arriving when its blocks are another request's."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from random import Random
+
+import aiohttp
+import pytest
+
+from disaggpair_bed.cpu.freeze import WORKER, frozen
+from disaggpair_bed.cpu.install import Engines
+from disaggpair_bed.cpu.leases import LEASE_ENVIRONMENT, Leases
+from disaggpair_bed.cpu.pair import Pair, PairOptions, RoleOptions
+from disaggpair_bed.cpu.testing import running_pair
+from disaggpair_bed.hostile.client import FIRST_TURN, Client
+from disaggpair_bed.hostile.conversation import drawn
+from disaggpair_bed.hostile.distribution import TOLERANCE, largest_distance
+from disaggpair_connector import contract
+
+READ_S = 3.0
+PREFILL_LEASE_S = 10.0
+HUNG_S = 60.0
+PREFILL_BLOCKS = 130
+"""Of 32 tokens; two of the requests that come later take nearly all of them."""
+
+
+@pytest.fixture(scope="module")
+def pair(
+    cpu_engines: Engines, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pair]:
+    extra = {contract.EXTRA_LEASE_READ: READ_S, contract.EXTRA_PREFILL_LEASE: PREFILL_LEASE_S}
+    options = PairOptions(
+        prefill=RoleOptions(
+            args=("--num-gpu-blocks-override", str(PREFILL_BLOCKS)),
+            environment=LEASE_ENVIRONMENT,
+            extra=extra,
+        ),
+        decode=RoleOptions(environment=LEASE_ENVIRONMENT, extra=extra),
+    )
+    with running_pair(cpu_engines, tiny_model, tmp_path_factory.mktemp("pair"), options) as running:
+        yield running
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+async def test_what_arrives_late_reaches_no_other_request(
+    pair: Pair, http: aiohttp.ClientSession
+) -> None:
+    rng = Random(2)
+    p, d = Client(http, pair.prefill.url, HUNG_S), Client(http, pair.decode.url, HUNG_S)
+    leases, leases_of_p = Leases(http, pair.decode), Leases(http, pair.prefill)
+    prompt = drawn(rng, 1600)
+    # On D alone, so that P has nothing of it in its cache; D gives a lease all the same.
+    held = await d.complete(prompt, 8, params={contract.PAIR_PARAMS: {"conversation": "c"}})
+    longer = prompt + held.tokens + drawn(rng, 100)
+    since = (await leases.listing())["sequence"]
+    others = [drawn(rng, 1700), drawn(rng, 1700)]
+    with frozen(pair.decode, WORKER):
+        leg = asyncio.create_task(p.complete(longer, 1, params=held.params))
+        await asyncio.wait_for(leases.until("reading", since), HUNG_S)
+        given_up = await leg
+        assert given_up.seconds > READ_S / 2
+        for lease in (await leases_of_p.listing())["leases"]:
+            assert await leases_of_p.release(lease["id"]) == 204
+        begun = [asyncio.Event() for _ in others]
+        answers = [
+            asyncio.create_task(p.streamed(other, 300, salt="other", begun=event))
+            for other, event in zip(others, begun, strict=True)
+        ]
+        await asyncio.wait_for(asyncio.gather(*(event.wait() for event in begun)), HUNG_S)
+    legs = await asyncio.gather(*answers)
+    for other, answered in zip(others, legs, strict=True):
+        assert answered.answered, answered
+        truth = await p.distributions(other + answered.tokens, len(other), "recompute")
+        assert truth is not None
+        assert largest_distance(answered.tops, truth) <= TOLERANCE
+        again = await p.complete(other + answered.tokens, 1, salt="other")  # from P's cache
+        truth = await p.distributions(
+            other + answered.tokens + again.tokens, len(other) + len(answered.tokens), "recompute"
+        )
+        assert truth is not None
+        assert largest_distance(again.tops, truth) <= TOLERANCE
+    truth = await p.distributions(longer + given_up.tokens, len(longer), "recompute")
+    assert truth is not None
+    assert largest_distance(given_up.tops, truth) <= TOLERANCE
+
+
+async def test_a_p_that_stands_still_while_d_reads_keeps_d_no_longer_than_its_lease(
+    pair: Pair, http: aiohttp.ClientSession
+) -> None:
+    rng = Random(3)
+    p, d = Client(http, pair.prefill.url, HUNG_S), Client(http, pair.decode.url, HUNG_S)
+    prompt = drawn(rng, 1600)
+    offer = await p.complete(prompt, 1, params=FIRST_TURN)
+    with frozen(pair.prefill, WORKER):
+        leg = await d.complete(prompt, 8, params=offer.params)
+    assert leg.outcome in ("answered", "failed"), leg
+    again = await p.complete(prompt, 1, params=FIRST_TURN)
+    answered = await d.complete(prompt, 8, params=again.params)
+    truth = await p.distributions(prompt + answered.tokens, len(prompt), "recompute")
+    assert truth is not None
+    assert largest_distance(answered.tops, truth) <= TOLERANCE
