@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from disaggpair_connector import engine, handle
 from disaggpair_connector.book import LeaseBook
+from disaggpair_connector.directs import DirectTurns
 from disaggpair_connector.handle import Direct, HandleError, LeaseHandle
 from disaggpair_connector.kept import Kept
-from disaggpair_connector.lease import Lease, LeaseError
+from disaggpair_connector.lease import Lease
 from disaggpair_connector.pool import PoolHolder, drop_before_reset, yield_to_need
 from disaggpair_connector.prompts import Prompts
 from disaggpair_connector.reader import LeaseReader
@@ -83,7 +84,7 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         self._kept = Kept(self._kv_lease_duration * 2 // 3, HUNG_READ_S)
         self._holder: PoolHolder | None = None
         self._lease_of: dict[str, str] = {}
-        self._direct: dict[str, str] = {}
+        self._directs = DirectTurns(book, tally)
         self._notified_late: deque[tuple[float, str]] = deque()
 
     # The pool.
@@ -154,7 +155,7 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
             handle.conversation_of(params)
             leg = handle.decode_leg(params)
             if isinstance(leg, Direct):
-                self._protect(request.request_id, leg)
+                self._directs.begin(request.request_id, leg)
             else:
                 found = leg
         except HandleError as refusal:
@@ -162,17 +163,6 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
             logger.debug("Computing all of %s: %s", request.request_id, refusal)
         handle.alone(params)
         return found
-
-    def _protect(self, request_id: str, leg: Direct) -> None:
-        """Keep the lease of a direct turn's history until the turn has its blocks."""
-        if leg.lease is None or leg.token is None:
-            return
-        try:
-            self._book.redeem_direct(leg.lease, leg.token)
-        except LeaseError as error:
-            self._tally.refused(error.code)
-            return
-        self._direct[request_id] = leg.lease
 
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
@@ -187,7 +177,7 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
             self._stop_heartbeat(request.request_id)
             self._kept.forget(request.request_id)
         super().update_state_after_alloc(request, blocks, num_external_tokens)
-        self._end_direct(request.request_id)
+        self._directs.end(request.request_id)
 
     def _keep_alive(self, read: Read) -> None:
         """Let vLLM's heartbeats keep P's blocks while the request waits for its own."""
@@ -202,15 +192,11 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         """P keeps the blocks for a time, and for another after each heartbeat."""
         return self._kept.until(read.request.request_id) - _HEARTBEAT_MARGIN_S
 
-    def _end_direct(self, request_id: str) -> None:
-        if (lease := self._direct.pop(request_id, None)) is not None:
-            self._book.finish(lease, "direct")
-
     def request_finished(
         self, request: Any, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
         """Give a lease on the blocks where vLLM would keep the request."""
-        self._end_direct(request.request_id)
+        self._directs.end(request.request_id)
         params = request.kv_transfer_params
         if self._reads.forget(request):
             handle.alone(params)  # P hears of it over HTTP
