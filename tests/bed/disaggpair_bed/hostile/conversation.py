@@ -10,7 +10,7 @@ Tokens = tuple[int, ...]
 VOCABULARY: Final = range(4, 260)
 """The model's tokens without its special ones."""
 
-LONGEST: Final = 1600
+LONGEST: Final = 1550
 """A conversation that grew longer ends, so that no prompt has more than 2,048 tokens: up to there
 two computations are equal, see `distribution`."""
 

@@ -26,7 +26,9 @@ from disaggpair_bed.hostile.record import Counts, Record, is_wrong
 from disaggpair_bed.hostile.turns import Played, Turn
 from disaggpair_connector import contract
 
-ANSWER_TOKENS: Final = 16
+ANSWER_TOKENS: Final = (16, 16, 90)
+"""Of these one is drawn for each answer; a P that kept the prompt lacks more than the 64 tokens
+that it would rather compute after the long one only."""
 SIGN_OF_LIFE: Final = (5,) * 40
 """A prompt that any engine answers at once."""
 _ABORT_WITHIN_S: Final = 0.15
@@ -144,7 +146,7 @@ class Stage:
             else {}
         )
         return await self.d.complete(
-            turn.prompt, ANSWER_TOKENS, params=params, salt=turn.salt, **more
+            turn.prompt, self.rng.choice(ANSWER_TOKENS), params=params, salt=turn.salt, **more
         )
 
     async def _left_early(self, leg: Coroutine[Any, Any, Leg]) -> None:
