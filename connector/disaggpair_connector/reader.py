@@ -43,7 +43,8 @@ class LeaseReader:
 
     Args:
         threads: questions asked at a time.
-        waiting: questions that wait for a thread; more are declined at once.
+        waiting: questions that wait for a thread; more are declined at once. An engine adds all
+            requests that came during a step together, which are hundreds.
         connect_s: for a connection.
         total_s: from `ask` to the result.
         idle_s: how long a connection is kept.
@@ -55,7 +56,7 @@ class LeaseReader:
         self,
         *,
         threads: int = 4,
-        waiting: int = 64,
+        waiting: int = 4096,
         connect_s: float = 1.0,
         total_s: float = 3.0,
         idle_s: float = 30.0,

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 
 from toypair.clock import CLOCK
 from toypair.engine import Params, Shape, ToyEngine
@@ -207,6 +208,37 @@ def test_a_silent_owner_costs_a_wait_and_no_more() -> None:
         CLOCK.advance(3.1)
         ends_rightly(pair.p, name, held + MORE)
         assert refused(pair.p) == {"timeout": 1}
+
+
+def test_a_d_leg_that_the_api_refused_lets_p_free_its_blocks() -> None:
+    with a_pair() as pair:
+        offer = pair.prefill(PROMPT).params
+        pair.d.add([0], offer, is_refused=True)
+        pair.settle()
+        assert FABRIC.done == []
+        assert ended(pair.p) == {"released": 1}
+        assert pair.p.scheduler.requests == {}
+
+
+def test_a_prompt_of_embeddings_is_neither_leased_nor_read() -> None:
+    """Whether it is one is all that matters here; the toy model has its tokens all the same."""
+    with a_pair() as pair:
+        held, handle = cold(pair)
+        pair.p.reader.holds_answers = True
+        name = pair.p.add(held + MORE, handle)
+        pair.p.scheduler.requests[name].prompt_embeds = torch.zeros((60, 2))
+        pair.p.reader.deliver()
+        ends_rightly(pair.p, name, held + MORE)
+        assert refused(pair.p) == {"tokens": 1}
+        offer = pair.p.outcomes[name].params
+        assert offer is not None
+        assert "disaggpair" not in offer
+        name = pair.d.add(held + MORE, offer, tokens=4)
+        pair.d.scheduler.requests[name].prompt_embeds = torch.zeros((60, 2))
+        ends_rightly(pair.d, name, held + MORE, 4)
+        assert refused(pair.d) == {"no_lease": 1}
+        assert pair.d.outcomes[name].params is None
+        assert pair.d.leases == {}
 
 
 def test_siblings_of_one_offer_are_computed_but_for_the_first() -> None:

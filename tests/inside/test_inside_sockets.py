@@ -84,3 +84,21 @@ def test_an_owner_that_is_gone_costs_a_recompute(pair: Pair) -> None:
     pair.d = ToyEngine("decode", Shape())
     leg(pair.p, [*PROMPT, *MORE], handle)
     assert FABRIC.done == []
+
+
+def test_a_burst_of_requests_is_read_without_exception() -> None:
+    with seams.sockets():
+        pair = Pair(Shape(blocks=1000, seqs=64), Shape(blocks=1000, seqs=64))
+    try:
+        prompts = [[number % 50, number // 50, 3, 4, 5, 6, 7] for number in range(200)]
+        legs = [pair.p.add(prompt, FIRST) for prompt in prompts]
+        pair.p.run(*legs, steps=100_000)
+        names = [
+            pair.d.add(prompt, pair.p.outcomes[leg].params, tokens=2)
+            for prompt, leg in zip(prompts, legs, strict=True)
+        ]
+        pair.d.run(*names, steps=1_000_000)
+        assert len(FABRIC.done) == len(prompts)
+        pair.end()
+    finally:
+        pair.close()

@@ -284,9 +284,20 @@ class ToyEngine:
         tokens: int = 1,
         stop: Sequence[int] = (),
         salt: str | None = None,
+        is_refused: bool = False,
         **sampling: Any,
     ) -> str:
-        """Add a request, with its parameters as they come over a wire."""
+        """Add a request, with its parameters as they come over a wire.
+
+        Args:
+            prompt: its tokens.
+            params: `kv_transfer_params`.
+            tokens: how many it may say.
+            stop: tokens that end it.
+            salt: of its prefix.
+            is_refused: whether it is the API's stand-in for one that it has refused.
+            sampling: for vLLM's SamplingParams.
+        """
         name = f"{self.role}-{next(_names)}"
         extra = {"kv_transfer_params": json.loads(json.dumps(params))} if params is not None else {}
         request = Request(
@@ -301,6 +312,7 @@ class ToyEngine:
             ),
             None,
             cache_salt=salt,
+            abort_immediately=is_refused,
             block_hasher=self.core.request_block_hasher,
         )
         self.core.model_executor.salts[name] = salt
