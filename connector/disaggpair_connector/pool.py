@@ -79,10 +79,10 @@ def yield_to_need(
 
     @functools.wraps(allocate)
     def allocate_slots(*args: Any, **kwargs: Any) -> Any:
-        settle()
         blocks = allocate(*args, **kwargs)
-        if blocks is not None:
+        if blocks is not None:  # as almost always, for every running request at every step
             return blocks
+        settle()
         if block_size is not None:
             call = signature.bind(*args, **kwargs)
             call.apply_defaults()
@@ -90,6 +90,7 @@ def yield_to_need(
             # With all leases given up it would not fit: running requests have to end first.
             if least > holder.free_blocks + held_blocks():
                 return None
+        blocks = allocate(*args, **kwargs)
         while blocks is None and give_up_oldest():
             blocks = allocate(*args, **kwargs)
         return blocks
