@@ -13,8 +13,8 @@ from disaggpair_bed.cpu.install import Engines
 from disaggpair_bed.cpu.leases import LEASE_ENVIRONMENT, Leases
 from disaggpair_bed.cpu.pair import Pair, PairOptions, RoleOptions
 from disaggpair_bed.cpu.testing import running_pair
-from disaggpair_bed.hostile.client import FIRST_TURN, Client
-from disaggpair_bed.hostile.conversation import drawn
+from disaggpair_bed.hostile.client import FIRST_TURN, Client, Leg
+from disaggpair_bed.hostile.conversation import Tokens, drawn
 from disaggpair_bed.hostile.distribution import TOLERANCE, largest_distance
 from disaggpair_connector import contract
 
@@ -75,19 +75,11 @@ async def test_what_arrives_late_reaches_no_other_request(
         await asyncio.wait_for(asyncio.gather(*(event.wait() for event in begun)), HUNG_S)
     legs = await asyncio.gather(*answers)
     for other, answered in zip(others, legs, strict=True):
-        assert answered.answered, answered
-        truth = await p.distributions(other + answered.tokens, len(other), "recompute")
-        assert truth is not None
-        assert largest_distance(answered.tops, truth) <= TOLERANCE
-        again = await p.complete(other + answered.tokens, 1, salt="other")  # from P's cache
-        truth = await p.distributions(
-            other + answered.tokens + again.tokens, len(other) + len(answered.tokens), "recompute"
-        )
-        assert truth is not None
-        assert largest_distance(again.tops, truth) <= TOLERANCE
-    truth = await p.distributions(longer + given_up.tokens, len(longer), "recompute")
-    assert truth is not None
-    assert largest_distance(given_up.tops, truth) <= TOLERANCE
+        assert await distance(p, other, answered) <= TOLERANCE
+        whole = other + answered.tokens
+        again = await p.complete(whole, 1, salt="other")  # from P's cache
+        assert await distance(p, whole, again) <= TOLERANCE
+    assert await distance(p, longer, given_up) <= TOLERANCE
 
 
 async def test_a_p_that_stands_still_while_d_reads_keeps_d_no_longer_than_its_lease(
@@ -102,6 +94,12 @@ async def test_a_p_that_stands_still_while_d_reads_keeps_d_no_longer_than_its_le
     assert leg.outcome in ("answered", "failed"), leg
     again = await p.complete(prompt, 1, params=FIRST_TURN)
     answered = await d.complete(prompt, 8, params=again.params)
-    truth = await p.distributions(prompt + answered.tokens, len(prompt), "recompute")
+    assert await distance(p, prompt, answered) <= TOLERANCE
+
+
+async def distance(p: Client, prompt: Tokens, leg: Leg) -> float:
+    """Of the leg's distributions from a recompute."""
+    assert leg.answered, leg
+    truth = await p.distributions(prompt + leg.tokens, len(prompt), "recompute")
     assert truth is not None
-    assert largest_distance(answered.tops, truth) <= TOLERANCE
+    return largest_distance(leg.tops, truth)
