@@ -163,6 +163,16 @@ class Histories(RuleBasedStateMachine):
         self._step(engine, steps)
         engine.abort(name)
 
+    @rule(role=st.sampled_from(["p", "d"]), seconds=st.sampled_from([0, 12, 40]))
+    def strain(self, role: str, seconds: int) -> None:
+        """Let an engine take most of its blocks, some time later."""
+        CLOCK.advance(seconds)
+        engine = getattr(self.pair, role)
+        self._step(engine, 1)
+        length = len(self.expected) % 9 + LONGEST
+        self._add(engine, [49 - place % 7 for place in range(length)], None, 2)
+        self._step(engine, 5)
+
     @rule(handle=handles)
     def release(self, handle: Any) -> None:
         with contextlib.suppress(LeaseError):

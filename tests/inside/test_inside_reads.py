@@ -127,39 +127,23 @@ def test_a_read_that_ends_after_its_time_counts_as_failed() -> None:
         assert refused(pair.p)["failed"] == 1
 
 
-def test_a_read_that_hangs_is_ended_when_its_time_is_up() -> None:
+@pytest.mark.parametrize("role", ["p", "d"])
+def test_a_read_that_hangs_keeps_its_blocks_until_its_transport_ends_it(role: str) -> None:
     with a_pair() as pair:
-        held, handle = cold(pair)
-        name = parked(pair, held + MORE, handle)
-        CLOCK.advance(31.0)
-        ends_rightly(pair.p, name, held + MORE)
-        assert FABRIC.waiting() == []
-        assert refused(pair.p)["failed"] == 1
-
-
-def test_a_hanging_read_of_ps_blocks_is_ended_when_its_time_is_up() -> None:
-    with a_pair() as pair:
-        offer = pair.prefill(PROMPT).params
-        name = parked(pair, PROMPT, offer, role="d")
+        if role == "p":
+            held, handle = cold(pair)
+            engine, name, prompt = pair.p, parked(pair, held + MORE, handle), held + MORE
+        else:
+            offer = pair.prefill(PROMPT).params
+            engine, name, prompt = pair.d, parked(pair, PROMPT, offer, role="d"), PROMPT
         for _ in range(31):
             CLOCK.advance(10.0)
             pair.p.step()
             pair.d.step()
-        ends_rightly(pair.d, name, PROMPT, 4)
-        assert FABRIC.waiting() == []
-
-
-def test_a_hanging_read_that_cannot_be_released_keeps_its_blocks() -> None:
-    with a_pair() as pair:
-        held, handle = cold(pair)
-        name = parked(pair, held + MORE, handle)
-        FABRIC.is_stuck = True
-        CLOCK.advance(31.0)
-        for _ in range(5):
-            pair.p.step()
-        assert pair.p.is_parked(name)
-        FABRIC.is_stuck = False
-        ends_rightly(pair.p, name, held + MORE)
+        assert engine.is_parked(name)
+        FABRIC.let_through(FABRIC.waiting()[0])
+        ends_rightly(engine, name, prompt, *([] if role == "p" else [4]))
+        assert refused(engine)["failed"] == 1
 
 
 def test_a_request_that_is_aborted_while_it_reads_keeps_its_blocks_until_the_read_ends() -> None:
