@@ -70,9 +70,12 @@ class PairWorker(engine.NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM 
         return sent
 
     def _pop_done_transfers(self, transfers: dict[str, list[int]]) -> tuple[set[str], set[str]]:
-        """Count a read that is seen to end after its deadline as failed, and end one that hangs.
+        """Count a read that is seen to end after its deadline as failed.
 
-        D keeps the blocks until then and no longer, so what came later can be another request's.
+        The owner keeps the blocks until then and no longer, so what came later can be another
+        request's. A read that has not ended is left to its transport, however late it is: data of
+        one that was given up can still arrive (seen with NIXL 1.5.1 over UCX and TCP, whose peer
+        stood still), in blocks that would be another request's by then.
         """
         done, failed = super()._pop_done_transfers(transfers)
         now = time.monotonic()
@@ -81,25 +84,4 @@ class PairWorker(engine.NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM 
                 failed.add(request_id)
         for request_id in self._read_deadlines.keys() - self._recving_metadata.keys():
             del self._read_deadlines[request_id]  # it failed before it was under way, or has ended
-        for request_id in self._overdue(transfers, now):
-            handles = transfers[request_id]
-            # vLLM keeps the blocks of a read whose handle cannot be released: it may still write.
-            held = [
-                handle
-                for handle in handles
-                if not self._handle_failed_transfer(request_id, handle, failed)
-            ]
-            if held:
-                transfers[request_id] = held
-            else:
-                del transfers[request_id]
-                del self._read_deadlines[request_id]
-                done.add(request_id)
         return done, failed
-
-    def _overdue(self, transfers: dict[str, list[int]], now: float) -> list[str]:
-        return [
-            request_id
-            for request_id, deadline in self._read_deadlines.items()
-            if deadline < now and request_id in transfers
-        ]

@@ -104,22 +104,15 @@ def test_a_deadline_moves_when_the_scheduler_says_so(worker: Any) -> None:
     assert pop(worker) == ({"r"}, set())
 
 
-def test_a_read_that_hangs_ends_as_failed_at_its_time(worker: Any) -> None:
+def test_a_read_that_has_not_ended_is_left_to_its_transport_and_fails_when_it_ends_late(
+    worker: Any,
+) -> None:
     begin(worker, "hung", within_s=PAST_S, handles=[1, 2])
-    begin(worker, "other", within_s=FAR_S, handles=[3])
-    assert pop(worker) == ({"hung"}, {"hung"})
-    assert worker.transfers == {"other": [3]}
     assert pop(worker) == (set(), set())
-
-
-def test_blocks_that_may_still_be_written_are_not_given_back(worker: Any) -> None:
-    begin(worker, "hung", within_s=PAST_S, handles=[1, 2])
-    worker.stuck = {2}
-    assert pop(worker) == (set(), {"hung"})
-    assert worker.transfers == {"hung": [2]}
-    worker.stuck = set()
+    assert worker.transfers == {"hung": [1, 2]}
+    worker.arrived = {"hung"}
     assert pop(worker) == ({"hung"}, {"hung"})
-    assert worker.transfers == {}
+    assert worker._read_deadlines == {}
 
 
 def test_the_time_of_a_read_that_is_not_under_way_is_forgotten(worker: Any) -> None:
