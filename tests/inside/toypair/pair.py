@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from disaggpair_connector.lease import Lease
 from toypair.clock import CLOCK
 from toypair.engine import Outcome, Params, Shape, ToyEngine
 from toypair.model import kv_of_all
@@ -27,6 +28,8 @@ class Pair:
         self.p = ToyEngine("prefill", prefill or Shape())
         self.d = ToyEngine("decode", decode or Shape())
         self.meet(self.p, self.d)
+        self.seen: dict[str, Lease] = {}
+        """D's leases that have been looked at, as they were last."""
 
     @staticmethod
     def meet(one: ToyEngine, other: ToyEngine) -> None:
@@ -102,6 +105,9 @@ class Pair:
 
     def held_rightly(self, tokens_of: dict[str, list[int]]) -> None:
         """Every lease's blocks are kept, and hold the tokens that it was granted on."""
+        self.seen.update(self.d.leases)
+        taken = {lease.state for lease in self.seen.values() if lease.ended == "reclaimed"}
+        assert taken <= {"granted"}, "a lease was taken that somebody has"
         for lease in self.d.leases.values():
             assert all(block.ref_cnt > 0 for block in lease.pinned)  # type: ignore[attr-defined]
             if (tokens := tokens_of.get(lease.id)) is not None:
