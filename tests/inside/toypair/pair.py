@@ -114,12 +114,8 @@ class Pair:
                 blocks = list(lease.block_ids[0])
                 assert self.d.memory.holds(blocks, kv_of_all(tokens[: lease.tokens])), lease.id
 
-    def end(self, *, hang: bool = False) -> None:
-        """Let everything end, and check that nothing is left of it.
-
-        Args:
-            hang: leave P's reads as they are, so that they end by their deadline.
-        """
+    def end(self) -> None:
+        """Let everything end, and check that nothing is left of it."""
         FABRIC.hold = lambda read: False
         FABRIC.is_stuck = FABRIC.loses_notifications = False
         for reader in self.readers:
@@ -128,8 +124,7 @@ class Pair:
                 reader.loses = set()
                 reader.deliver()
         for read in FABRIC.waiting():
-            if not hang or read.reader == self.d.worker.nixl_wrapper.name:
-                FABRIC.let_through(read)
+            FABRIC.let_through(read)
         for _ in range(400):
             if not any([self.p.step(), self.d.step()]):
                 break
