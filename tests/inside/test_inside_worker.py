@@ -42,12 +42,7 @@ def test_the_handshake_compares_the_settings_of_both_roles() -> None:
 
 
 def test_roles_that_differ_in_their_settings_do_not_read_each_other() -> None:
-    pair: Any = Pair.__new__(Pair)
-    FABRIC.__init__()  # type: ignore[misc]
-    from toypair.engine import ToyEngine
-
-    pair.p = ToyEngine("prefill", Shape(bidirectional=False))
-    pair.d = ToyEngine("decode", Shape())
+    pair = Pair(Shape(bidirectional=False), have_met=False)
     future = pair.d.worker._ensure_handshake(
         pair.p.half.engine_id, "127.0.0.1", pair.p.port, tp_size=1
     )

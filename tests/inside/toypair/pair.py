@@ -21,13 +21,17 @@ class Pair:
     Args:
         prefill: how P is set up.
         decode: how D is.
+        have_met: whether their workers have shaken hands; else they do at the first read.
     """
 
-    def __init__(self, prefill: Shape | None = None, decode: Shape | None = None) -> None:
+    def __init__(
+        self, prefill: Shape | None = None, decode: Shape | None = None, *, have_met: bool = True
+    ) -> None:
         FABRIC.__init__()  # type: ignore[misc]  # as new
         self.p = ToyEngine("prefill", prefill or Shape())
         self.d = ToyEngine("decode", decode or Shape())
-        self.meet(self.p, self.d)
+        if have_met:
+            self.meet(self.p, self.d)
         self.seen: dict[str, Lease] = {}
         """D's leases that have been looked at, as they were last."""
 
