@@ -112,7 +112,6 @@ CLASSES: Final = (
             "_get_new_notifs": "(self) -> set[str]",
             "_pop_done_transfers": "(self, transfers) -> tuple[set[str], set[str]]",
         },
-        calls={"_handle_failed_transfer": "(self, req_id, handle, failed_req_ids=...) -> bool"},
         attributes={
             "_reqs_to_process": "set[ReqId]",
             "consumer_notification_counts_by_req": None,
