@@ -81,15 +81,22 @@ class LineFormatter(logging.Formatter):
         self._json = style == "json"
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; a record with `turn` shows its fields, another its message."""
+        """One line; a record with `turn` shows its fields, another its message.
+
+        The traceback of an exception follows: a field `traceback` of the JSON object, lines for
+        people.
+        """
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         turn = getattr(record, "turn", None)
         fields: dict[str, Any] = turn.fields() if isinstance(turn, TurnRecord) else {}
+        traceback = self.formatException(record.exc_info) if record.exc_info else ""
         if self._json:
             line = {"time": time, "level": record.levelname.lower()}
-            return json.dumps(line | (fields or {"message": record.getMessage()}))
+            line |= fields or {"message": record.getMessage()}
+            return json.dumps(line | ({"traceback": traceback} if traceback else {}))
         if not fields:
-            return f"{time} {record.levelname} {record.getMessage()}"
+            lines = [f"{time} {record.levelname} {record.getMessage()}", traceback]
+            return "\n".join(filter(None, lines))
         words = " ".join(_word(name, value) for name, value in fields.items())
         return f"{time} turn {words}"
 

@@ -182,10 +182,10 @@ async def test_metrics_have_a_port_of_their_own() -> None:
 
 @pytest.mark.parametrize("style", ["human", "json"])
 async def test_h89_a_turns_line_has_no_prompt_key_or_id(
-    front: Routed, caplog: pytest.LogCaptureFixture, style: Any
+    front: Routed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, style: Any
 ) -> None:
     caplog.set_level("INFO")
-    caplog.handler.setFormatter(LineFormatter(style))
+    monkeypatch.setattr(caplog.handler, "formatter", LineFormatter(style))
     headers = {"Authorization": "Bearer secret-key", "X-Request-Id": "r-1"}
     await front.chat("secret words", headers=headers, conversation_id="secret-id")
     await front.chat("secret words", headers=headers, n=2)
