@@ -137,6 +137,7 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
 
     def on_new_request(self, request: Any) -> None:
         """Check the parameters before vLLM sees them, and ask for the lease that they name."""
+        self._reads.arrived(request)
         params = handle.params_of(request)
         found = self._admit(request, params) if params else None
         # Without parameters of a read for now; heartbeats begin when P has answered.

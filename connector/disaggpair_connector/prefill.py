@@ -74,6 +74,7 @@ class PrefillScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc]
 
     def on_new_request(self, request: Any) -> None:
         """Check the parameters before vLLM sees them, and ask for the lease that they name."""
+        self._reads.arrived(request)
         params = handle.params_of(request)
         found = self._admit(request, params) if params else None
         super().on_new_request(request)  # may shorten the prompt
@@ -163,6 +164,7 @@ class PrefillScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc]
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         """Tell the worker how long each new read may take, and what nobody will read."""
+        self._reads.poll()
         meta = super().build_connector_meta(scheduler_output)
         setattr(meta, READ_DEADLINES, self._reads.take_deadlines())
         setattr(meta, FREED_REQUESTS, self._freed())

@@ -52,7 +52,7 @@ class Question:
 
 
 class Ticket:
-    """A question that was asked. Its methods do not wait; they may be called from any thread.
+    """A question that was asked. Only `wait` waits; all may be called from any thread.
 
     Args:
         question: what was asked.
@@ -73,12 +73,17 @@ class Ticket:
         self._clock = clock
         self._give_back = give_back
         self._lock = threading.Lock()
+        self._is_settled = threading.Event()
         self._result: ReadAnswer | Declined | None = None
 
     def done(self) -> bool:
         """Whether `result` has something to return; from the deadline on it has."""
         with self._lock:
             return self._settled() is not None
+
+    def wait(self, seconds: float) -> None:
+        """Wait until there is an answer, so long at most."""
+        self._is_settled.wait(seconds)
 
     def result(self) -> ReadAnswer | Declined:
         """The answer, checked, or why there is none.
@@ -95,6 +100,7 @@ class Ticket:
         """Do without the read: the lease is released, at once or when the answer comes."""
         with self._lock:
             result, self._result = self._result, Declined("timeout")
+        self._is_settled.set()
         if isinstance(result, ReadAnswer):
             self._give_back(self.question.by_reader(result))
 
@@ -104,7 +110,8 @@ class Ticket:
             if self._settled() is not None:
                 return False
             self._result = result
-            return True
+        self._is_settled.set()
+        return True
 
     def _settled(self) -> ReadAnswer | Declined | None:
         if self._result is None and self._clock() >= self.deadline:

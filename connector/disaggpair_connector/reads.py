@@ -22,6 +22,10 @@ from disaggpair_connector.wire import Declined, ReadAnswer
 READ_DEADLINES: Final = "disaggpair_read_seconds"
 """Attribute of the metadata to the worker: seconds that each new read may take."""
 
+IDLE_WAIT_S: Final = 0.005
+"""How long a step waits for answers when nothing else can be done. An empty step costs about as
+much, and by the time it is over a peer of the same data centre has answered."""
+
 _NOTHING: Final = (0, False)
 
 
@@ -34,6 +38,10 @@ class Ticket(Protocol):
 
     def result(self) -> ReadAnswer | Declined:
         """The answer."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the answer, so long at most."""
         ...
 
     def cancel(self) -> None:
@@ -133,11 +141,17 @@ class Reads:
         self._end_by = end_by
         self._log = log
         self._answered = answered
+        self._live: set[str] = set()
+        self._may_wait = True
         self._of: dict[str, Read] = {}
         self._asked: dict[str, Read] = {}
         self._begun: dict[str, Read] = {}
         self._deadlines: dict[str, float] = {}
         self._unreachable: set[tuple[str, int]] = set()
+
+    def arrived(self, request: Any) -> None:
+        """The engine has a new request, which may have nothing to read."""
+        self._live.add(request.request_id)
 
     def ask(self, request: Any, handle: LeaseHandle) -> None:
         """Ask the owner of the lease that a request's handle names."""
@@ -150,7 +164,8 @@ class Reads:
         self._of[request.request_id] = self._asked[request.request_id] = read
 
     def poll(self) -> None:
-        """Take in the answers that have come."""
+        """A step is put together: take in the answers that have come."""
+        self._may_wait = True
         for read in [read for read in self._asked.values() if read.ticket.done()]:
             self._settle(read)
 
@@ -168,7 +183,7 @@ class Reads:
             # request for ever, since vLLM queues one read for a request (0.31 to 0.33).
             return _NOTHING
         if read.plan is None:
-            if not read.ticket.done():
+            if not read.ticket.done() and not self._waited_for(read):
                 return None, False
             if not self._settle(read):
                 return _NOTHING
@@ -201,6 +216,7 @@ class Reads:
 
         One that is under way goes on, and its owner hears of its end.
         """
+        self._live.discard(request.request_id)
         read = self._of.pop(request.request_id, None)
         self._asked.pop(request.request_id, None)
         if read is None or read.is_begun:
@@ -226,6 +242,14 @@ class Reads:
         taken = {request: deadline - now for request, deadline in self._deadlines.items()}
         self._deadlines.clear()
         return taken
+
+    def _waited_for(self, read: Read) -> bool:
+        """Wait for an answer, once in a step, if all requests here do; whether it has come."""
+        if not self._may_wait or self._live - self._asked.keys():
+            return False
+        self._may_wait = False
+        read.ticket.wait(IDLE_WAIT_S)
+        return read.ticket.done()
 
     def _settle(self, read: Read) -> bool:
         """Take an answer in; False if nothing is to be read."""

@@ -1,10 +1,12 @@
 """Time to the first token of later turns: ours against vLLM's own connector, in turn.
 
-    python tests/load/bench_ttft.py [--rounds 30]
+    python tests/load/bench_ttft.py [--batches 4] [--turns 8]
 
-Two pairs run at once; each round sends the same turn to both, the first of them by turns, so that
-what else the machine does falls on both alike. Times are P leg plus the first piece of D's stream,
-as a router waits for them. Bound: two pairs of CPU engines, 13 GB.
+Two pairs are up at once and serve the same turns, a batch of one and then a batch of the other, so
+that what else the machine does falls on both alike. Between the batches the D of vLLM's connector
+gives its blocks back: while it holds any it steps all the time, and takes a core from whoever is
+measured. Times are P leg plus the first piece of D's stream, as a router waits for them. Bound: two
+pairs of CPU engines, 13 GB.
 """
 
 import argparse
@@ -25,6 +27,8 @@ from disaggpair_bed.hostile.client import FIRST_TURN, Client
 from disaggpair_bed.hostile.conversation import Tokens, drawn
 
 HUNG_S = 120.0
+TTL_S = 10
+"""Until vLLM's connector gives blocks back; P reads them within 5 s less."""
 HISTORIES = (500, 1500, 3000)
 NEW_TOKENS = 100
 ANSWER_TOKENS = 16
@@ -41,7 +45,6 @@ class Side:
     def __init__(self, session: aiohttp.ClientSession, pair: Pair) -> None:
         self.p = Client(session, pair.prefill.url, HUNG_S)
         self.d = Client(session, pair.decode.url, HUNG_S)
-        self.legs: list[tuple[float, float]] = []
 
     async def hold(self, prompt: Tokens) -> tuple[Tokens, Any]:
         """A first turn; its history and its handle."""
@@ -56,46 +59,53 @@ class Side:
         return p_leg.seconds, d_leg.arrivals_s[0]
 
 
-async def compare(ours: Side, plain: Side, history: int, rounds: int) -> None:
-    rng = Random(history)
-    spent: dict[str, list[tuple[float, float]]] = {"ours": [], "plain": [], "ours, no handle": []}
-    for number in range(rounds):
+Legs = list[tuple[float, float]]
+"""Seconds of the P leg and of the D leg to its first token."""
+
+
+async def batch(side: Side, history: int, turns: int, rng: Random) -> tuple[Legs, Legs]:
+    """Second turns of so many conversations: with a handle, and without."""
+    held_legs, cold_legs = [], []
+    for _ in range(turns):
         prompt, new = drawn(rng, history), drawn(rng, NEW_TOKENS)
-        sides = [("ours", ours), ("plain", plain)]
-        for name, side in sides if number % 2 else reversed(sides):
-            held, handle = await side.hold(prompt)
-            spent[name].append(await side.first_token(held + new, handle))
-        spent["ours, no handle"].append(await ours.first_token(prompt + new, FIRST_TURN))
-    medians = {
-        name: [statistics.median(values) * 1e3 for values in zip(*legs, strict=True)]
-        for name, legs in spent.items()
-    }
-    sums = {
-        name: statistics.median(sum(legs) for legs in values) * 1e3
-        for name, values in spent.items()
-    }
-    ratios = [
-        sum(one) / sum(other) for one, other in zip(spent["ours"], spent["plain"], strict=True)
-    ]
-    low, _, high = statistics.quantiles(ratios, n=4)
-    for name, (p_ms, d_ms) in medians.items():
-        say(f"| {history} | {name} | {p_ms:.1f} | {d_ms:.1f} | {sums[name]:.1f} |")
-    say(
-        f"| {history} | ours / plain, of each round | | | {statistics.median(ratios):.3f} "
-        f"({low:.3f} to {high:.3f}) |"
+        held, handle = await side.hold(prompt)
+        held_legs.append(await side.first_token(held + new, handle))
+        cold_legs.append(await side.first_token(prompt + new, FIRST_TURN))
+    return held_legs, cold_legs
+
+
+def row(history: int, name: str, legs: Legs) -> str:
+    p_ms, d_ms = (statistics.median(values) * 1e3 for values in zip(*legs, strict=True))
+    low, middle, high = statistics.quantiles([1e3 * sum(both) for both in legs], n=4)
+    return (
+        f"| {history} | {name} | {p_ms:.1f} | {d_ms:.1f} | {middle:.1f} ({low:.1f}, {high:.1f}) |"
     )
 
 
-async def measure(pairs: list[Pair], rounds: int) -> None:
+async def compare(sides: dict[str, Side], history: int, batches: int, turns: int) -> None:
+    spent: dict[str, tuple[Legs, Legs]] = {name: ([], []) for name in sides}
+    for number in range(batches):
+        for name, side in sides.items():
+            await asyncio.sleep(TTL_S + 2)
+            for all_legs, legs in zip(
+                spent[name], await batch(side, history, turns, Random(number)), strict=True
+            ):
+                all_legs += legs
+    for name, (held_legs, cold_legs) in spent.items():
+        say(row(history, name, held_legs))
+        say(row(history, f"{name}, no handle", cold_legs))
+
+
+async def measure(pairs: dict[str, Pair], batches: int, turns: int) -> None:
     async with aiohttp.ClientSession() as session:
-        ours, plain = (Side(session, pair) for pair in pairs)
-        say("| history | connector | P leg ms | D leg to first token ms | sum ms |")
+        sides = {name: Side(session, pair) for name, pair in pairs.items()}
+        for side in sides.values():  # handshakes and first allocations
+            for history in HISTORIES:
+                await batch(side, history, 3, Random(0))
+        say("| history | connector | P leg ms | D leg to first token ms | sum ms (quartiles) |")
         say("|---|---|---|---|---|")
         for history in HISTORIES:
-            await compare(ours, plain, history, 3)  # handshakes and first allocations
-        say("warm:")
-        for history in HISTORIES:
-            await compare(ours, plain, history, rounds)
+            await compare(sides, history, batches, turns)
 
 
 def pair(connector: Connector, folder: Path) -> Pair:
@@ -103,14 +113,15 @@ def pair(connector: Connector, folder: Path) -> Pair:
     options = PairOptions(
         connector=connector,
         prefill=RoleOptions(args=(NO_PREFIX_CACHING,)),
-        decode=RoleOptions(extra={"decoder_kv_blocks_ttl": 20}),
+        decode=RoleOptions(extra={"decoder_kv_blocks_ttl": TTL_S}),
     )
     return Pair(engines, model.ensure(engines, say), folder, options)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--batches", type=int, default=4)
+    parser.add_argument("--turns", type=int, default=8)
     args = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="disaggpair-ttft-") as one,
@@ -118,7 +129,7 @@ def main() -> None:
         pair("DisaggPair", Path(one)) as ours,
         pair("Nixl", Path(other)) as plain,
     ):
-        asyncio.run(measure([ours, plain], args.rounds))
+        asyncio.run(measure({"ours": ours, "vLLM's": plain}, args.batches, args.turns))
 
 
 if __name__ == "__main__":

@@ -191,6 +191,18 @@ def test_more_questions_than_may_wait_are_declined_at_once(book: LeaseBook, port
     reader.close()
 
 
+def test_a_wait_ends_with_the_answer_or_with_its_time(
+    book: LeaseBook, port: int, reader: LeaseReader
+) -> None:
+    lease = grant(book, "a")
+    with book._changed:
+        ticket = reader.ask(HOST, port, "a", lease.token)
+        ticket.wait(0.001)
+        assert not ticket.done()
+    ticket.wait(BOUND_S)
+    assert isinstance(ticket.result(), ReadAnswer)
+
+
 def test_a_result_that_is_not_there_is_not_waited_for(book: LeaseBook, port: int) -> None:
     reader = LeaseReader()
     lease = grant(book, "a")

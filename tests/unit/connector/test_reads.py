@@ -9,7 +9,7 @@ import pytest
 
 from disaggpair_connector.digest import Digests, digests_of
 from disaggpair_connector.handle import LeaseHandle, Peer
-from disaggpair_connector.reads import Read, Reads
+from disaggpair_connector.reads import IDLE_WAIT_S, Read, Reads
 from disaggpair_connector.tally import Tally
 from disaggpair_connector.wire import Declined, DeclineReason, ReadAnswer
 
@@ -31,6 +31,12 @@ AS_READER = ("10.0.0.9", 5700, "l1", "readers")
 class Question:
     answer: ReadAnswer | Declined | None = None
     is_cancelled: bool = False
+    answers_if_awaited: ReadAnswer | None = None
+    waited_s: list[float] = field(default_factory=list)
+
+    def wait(self, seconds: float) -> None:
+        self.waited_s.append(seconds)
+        self.answer = self.answers_if_awaited
 
     def done(self) -> bool:
         return self.answer is not None
@@ -100,6 +106,7 @@ class Engine:
 
     def ask(self, name: str = "r", prompt_tokens: int = 700) -> Any:
         request = SimpleNamespace(request_id=name, num_prompt_tokens=prompt_tokens)
+        self.reads.arrived(request)
         self.reads.ask(request, HANDLE)
         return request
 
@@ -135,6 +142,38 @@ def test_a_request_waits_until_the_owner_has_answered(engine: Engine) -> None:
     engine.owner.asked[0].answer = ANSWER
     assert engine.reads.tokens(request, 0, 64) == (600, True)
     assert engine.reads.tokens(request, 512, 64) == (88, True)
+
+
+def test_an_engine_with_nothing_else_to_do_waits_for_an_answer(engine: Engine) -> None:
+    request = engine.ask()
+    engine.owner.asked[0].answers_if_awaited = ANSWER
+    assert engine.reads.tokens(request, 0, 64) == (600, True)
+
+
+def test_an_engine_waits_once_in_a_step(engine: Engine) -> None:
+    requests = [engine.ask("a"), engine.ask("b")]
+    for _ in range(2):
+        for request in requests:
+            assert engine.reads.tokens(request, 0, 64) == (None, False)
+        engine.reads.poll()
+    assert [question.waited_s for question in engine.owner.asked] == [[IDLE_WAIT_S] * 2, []]
+
+
+def test_an_engine_that_has_other_requests_does_not_wait(engine: Engine) -> None:
+    busy = SimpleNamespace(request_id="busy", num_prompt_tokens=700)
+    engine.reads.arrived(busy)
+    request = engine.ask()
+    assert engine.reads.tokens(request, 0, 64) == (None, False)
+    assert engine.owner.asked[0].waited_s == []
+    engine.reads.forget(busy)
+    engine.reads.tokens(request, 0, 64)
+    assert engine.owner.asked[0].waited_s == [IDLE_WAIT_S]
+
+
+def test_an_engine_does_not_wait_beside_a_request_that_has_its_answer(engine: Engine) -> None:
+    engine.begun("reads")
+    engine.reads.tokens(engine.ask("asks"), 0, 64)
+    assert engine.owner.asked[1].waited_s == []
 
 
 def test_a_request_that_asked_nothing_reads_nothing(engine: Engine) -> None:
