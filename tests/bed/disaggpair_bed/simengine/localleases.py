@@ -33,6 +33,9 @@ class LocalTicket:
         """Whether the answer is out."""
         return self.is_open()
 
+    def wait(self, seconds: float) -> None:
+        """Nothing changes while a simulated step waits."""
+
     def result(self) -> ReadAnswer | Declined:
         """The answer."""
         return self.answer
