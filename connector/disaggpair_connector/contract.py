@@ -47,6 +47,13 @@ PAIR_PARAMS: Final = "disaggpair"
 LEASE_KEY_ENV: Final = "DISAGGPAIR_LEASE_KEY"
 """Bearer key with which a router lists, watches and claims the leases of a D."""
 
+CONVERSATION_KEY_ENV: Final = "DISAGGPAIR_CONVERSATION_KEY"
+"""Text under which the routers of one pair make the keys of conversations, 16 characters or more.
+Without it they make them under the lease key, and without that each router under its own."""
+
+ENGINE_KEY_ENV: Final = "DISAGGPAIR_ENGINE_KEY"
+"""API key that a router presents to the engines instead of its callers' keys."""
+
 SIDE_CHANNEL_HOST_ENV: Final = "VLLM_NIXL_SIDE_CHANNEL_HOST"
 SIDE_CHANNEL_PORT_ENV: Final = "VLLM_NIXL_SIDE_CHANNEL_PORT"
 

@@ -11,6 +11,7 @@ import orjson
 from pydantic import ValidationError
 
 from disaggpair_router.config import RouterConfig
+from disaggpair_router.errors import ConfigError
 
 _STREAMS_HANDLES_SINCE = (0, 33)
 _OK, _USAGE = 0, 2
@@ -87,10 +88,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"disaggpair router: cannot listen: {error.strerror}", file=sys.stderr)
         return 1
     return _OK
-
-
-class ConfigError(ValueError):
-    """One sentence: field, value, what is allowed."""
 
 
 def configuration(args: argparse.Namespace) -> RouterConfig:

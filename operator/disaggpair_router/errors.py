@@ -34,6 +34,10 @@ _ADDRESS = re.compile(
 )
 
 
+class ConfigError(ValueError):
+    """Ends the start of the process. One sentence: field, value, what is allowed; no secret."""
+
+
 class RouterError(Exception):
     """An answer that is not a completion. The text of the exception is shown to the client."""
 
