@@ -12,7 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from disaggpair_bed.simengine.options import EngineOptions, parse_command_line
+from disaggpair_bed.simengine.commandline import parse_command_line
+from disaggpair_bed.simengine.options import EngineOptions
 from disaggpair_bed.simengine.release import Release
 
 PLAIN = {"kv_connector": "NixlConnector", "kv_role": "kv_producer"}

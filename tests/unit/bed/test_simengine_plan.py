@@ -12,7 +12,7 @@ import pytest
 from disaggpair_bed.builders import owner, pair, planned
 from disaggpair_bed.routing import Dialogue, Routed, routed
 from disaggpair_bed.simengine import RunningEngine
-from disaggpair_bed.simengine.options import parse_command_line
+from disaggpair_bed.simengine.commandline import parse_command_line
 from disaggpair_operator.model import Facts
 from disaggpair_operator.plan import desired
 

@@ -8,9 +8,9 @@ from aiohttp import web
 
 from disaggpair_bed.simengine import control, metrics
 from disaggpair_bed.simengine.apierrors import ApiError
-from disaggpair_bed.simengine.engine import Engine
 from disaggpair_bed.simengine.faults import Faults
 from disaggpair_bed.simengine.generation import Generation
+from disaggpair_bed.simengine.ranks import Ranks
 from disaggpair_bed.simengine.recorder import Recorder
 
 LARGEST_BODY = 256 * 1024 * 1024
@@ -18,13 +18,11 @@ LARGEST_BODY = 256 * 1024 * 1024
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build(engine: Engine, faults: Faults, recorder: Recorder) -> web.Application:
-    """The application in front of one engine."""
-    app = web.Application(
-        middlewares=[_errors, _authenticate(engine)], client_max_size=LARGEST_BODY
-    )
-    generation = Generation(engine, faults, recorder)
-    plain = _Plain(engine, faults)
+def build(ranks: Ranks, faults: Faults, recorder: Recorder) -> web.Application:
+    """The application in front of the ranks of one engine."""
+    app = web.Application(middlewares=[_errors, _authenticate(ranks)], client_max_size=LARGEST_BODY)
+    generation = Generation(ranks, faults, recorder)
+    plain = _Plain(ranks, faults)
     app.router.add_post("/v1/chat/completions", generation.chat)
     app.router.add_post("/v1/completions", generation.completions)
     app.router.add_get("/v1/models", plain.models)
@@ -33,20 +31,20 @@ def build(engine: Engine, faults: Faults, recorder: Recorder) -> web.Application
     app.router.add_get("/version", plain.version)
     app.router.add_get("/load", plain.load)
     app.router.add_get("/metrics", plain.metrics)
-    if engine.options.control:
-        control.add_routes(app.router, engine, faults, recorder)
+    if ranks.options.control:
+        control.add_routes(app.router, ranks, faults, recorder)
     return app
 
 
 class _Plain:
     """Routes that do not generate."""
 
-    def __init__(self, engine: Engine, faults: Faults) -> None:
-        self._engine = engine
+    def __init__(self, ranks: Ranks, faults: Faults) -> None:
+        self._ranks = ranks
         self._faults = faults
 
     async def models(self, _: web.Request) -> web.Response:
-        options = self._engine.options
+        options = self._ranks.options
         cards = [
             {
                 "id": name,
@@ -62,18 +60,19 @@ class _Plain:
         return _json({"object": "list", "data": cards})
 
     async def health(self, _: web.Request) -> web.Response:
-        bad = bool(self._engine.death) or self._faults.take("unhealthy") is not None
+        bad = bool(self._ranks.death) or self._faults.take("unhealthy") is not None
         return web.Response(status=503 if bad else 200)
 
     async def version(self, _: web.Request) -> web.Response:
-        return _json({"version": str(self._engine.options.release)})
+        return _json({"version": str(self._ranks.options.release)})
 
     async def load(self, _: web.Request) -> web.Response:
-        return _json({"server_load": self._engine.in_flight})
+        return _json({"server_load": self._ranks.in_flight})
 
     async def metrics(self, _: web.Request) -> web.Response:
-        options = self._engine.options
-        text = metrics.render(self._engine.core, options.names[0], options.release)
+        options = self._ranks.options
+        cores = [engine.core for engine in self._ranks.engines]
+        text = metrics.render(cores, options.names[0], options.release)
         return web.Response(text=text, headers={"Content-Type": metrics.CONTENT_TYPE})
 
 
@@ -90,9 +89,9 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         raise
 
 
-def _authenticate(engine: Engine) -> Any:
+def _authenticate(ranks: Ranks) -> Any:
     """Check the bearer key of /v1 routes when keys are set."""
-    accepted = {f"Bearer {key}" for key in engine.options.api_keys}
+    accepted = {f"Bearer {key}" for key in ranks.options.api_keys}
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 
-from disaggpair_bed.simengine.options import EngineOptions, parse_command_line
+from disaggpair_bed.simengine.commandline import parse_command_line
+from disaggpair_bed.simengine.options import EngineOptions
 from disaggpair_bed.simengine.server import RunningEngine
 
 
@@ -34,7 +35,7 @@ async def _serve(options: EngineOptions) -> int:
         _log(f"engine loads {options.model} for {options.costs.startup_s:g} s")
     starting = asyncio.create_task(server.start())
     asked = asyncio.create_task(stopping.wait())
-    died = asyncio.create_task(server.engine.died.wait())
+    died = asyncio.create_task(server.ranks.died.wait())
     await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
     if starting.done():
         await starting
@@ -44,7 +45,7 @@ async def _serve(options: EngineOptions) -> int:
         starting.cancel()
     for task in (asked, died):
         task.cancel()
-    dead = server.engine.death
+    dead = server.ranks.death
     if dead:
         _log(f"EngineCore encountered a fatal error: {dead}")
     else:

@@ -12,19 +12,21 @@
 | POST /sim/reset_cache | forget the prefix cache                                               |
 """
 
+from typing import Any
+
 import orjson
 from aiohttp import web
 
+from disaggpair_bed.simengine import oracle
 from disaggpair_bed.simengine.engine import Engine
 from disaggpair_bed.simengine.faults import KINDS, FaultError, Faults
+from disaggpair_bed.simengine.ranks import Ranks
 from disaggpair_bed.simengine.recorder import Recorder
 
 
-def add_routes(
-    router: web.UrlDispatcher, engine: Engine, faults: Faults, recorder: Recorder
-) -> None:
+def add_routes(router: web.UrlDispatcher, ranks: Ranks, faults: Faults, recorder: Recorder) -> None:
     """Mount the endpoints."""
-    control = _Control(engine, faults, recorder)
+    control = _Control(ranks, faults, recorder)
     router.add_get("/sim/oracle", control.oracle)
     router.add_get("/sim/state", control.state)
     router.add_get("/sim/requests", control.requests)
@@ -35,31 +37,41 @@ def add_routes(
     router.add_post("/sim/reset_cache", control.reset_cache)
 
 
+_SUMMED = ("blocks", "free_blocks", "leases", "running", "waiting", "reading", "in_flight")
+
+
+def _state(engine: Engine) -> dict[str, Any]:
+    core = engine.core
+    core.connector.settle()
+    return {
+        "engine_id": engine.engine_id,
+        "side_channel_port": engine.ports.side_channel,
+        "lease_port": engine.ports.lease,
+        "blocks": core.pool.num_blocks,
+        "free_blocks": core.pool.free_blocks,
+        "leases": core.connector.kept,
+        "running": core.running,
+        "waiting": core.waiting,
+        "reading": core.reading,
+        "in_flight": engine.in_flight,
+    }
+
+
 class _Control:
-    def __init__(self, engine: Engine, faults: Faults, recorder: Recorder) -> None:
-        self._engine = engine
+    def __init__(self, ranks: Ranks, faults: Faults, recorder: Recorder) -> None:
+        self._ranks = ranks
         self._faults = faults
         self._recorder = recorder
 
     async def oracle(self, _: web.Request) -> web.Response:
-        self._engine.core.connector.settle()
-        return _json(self._engine.oracle.report())
+        for engine in self._ranks.engines:
+            engine.core.connector.settle()
+        return _json(oracle.report([engine.oracle for engine in self._ranks.engines]))
 
     async def state(self, _: web.Request) -> web.Response:
-        core = self._engine.core
-        core.connector.settle()
-        return _json(
-            {
-                "engine_id": self._engine.engine_id,
-                "blocks": core.pool.num_blocks,
-                "free_blocks": core.pool.free_blocks,
-                "leases": core.connector.kept,
-                "running": core.running,
-                "waiting": core.waiting,
-                "reading": core.reading,
-                "in_flight": self._engine.in_flight,
-            }
-        )
+        states = [_state(engine) for engine in self._ranks.engines]
+        sums = {key: sum(state[key] for state in states) for key in _SUMMED}
+        return _json({**states[0], **sums, "ranks": states})
 
     async def requests(self, _: web.Request) -> web.Response:
         return _json(self._recorder.report())
@@ -81,11 +93,12 @@ class _Control:
         return _json({"active": []})
 
     async def crash(self, _: web.Request) -> web.Response:
-        self._engine.crash("asked to by /sim/crash")
+        self._ranks.crash("asked to by /sim/crash")
         return _json({})
 
     async def reset_cache(self, _: web.Request) -> web.Response:
-        self._engine.core.reset_prefix_cache()
+        for engine in self._ranks.engines:
+            engine.core.reset_prefix_cache()
         return _json({})
 
 

@@ -2,23 +2,21 @@
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from disaggpair_bed.simengine import decisions, wire
+from disaggpair_bed.simengine import wire
 from disaggpair_bed.simengine.core import EngineCore
 from disaggpair_bed.simengine.decisions import EngineCrash
 from disaggpair_bed.simengine.handle import HandleMaker
-from disaggpair_bed.simengine.job import Heartbeat, NotifyJob, ReadJob, Request, Step
-from disaggpair_bed.simengine.kv import BYTES_PER_POSITION
-from disaggpair_bed.simengine.options import EngineOptions
+from disaggpair_bed.simengine.job import ReadJob, Request, Step
+from disaggpair_bed.simengine.options import EngineOptions, Ports
 from disaggpair_bed.simengine.oracle import Oracle
-from disaggpair_bed.simengine.peers import Peers, TransferFailure
 from disaggpair_bed.simengine.sequence import Delta, Detokenizer
 from disaggpair_bed.simengine.sidechannel import SideChannel
 from disaggpair_bed.simengine.sides import side_of
+from disaggpair_bed.simengine.transfers import Transfers
 
 _POLL_S = 0.002
 
@@ -32,35 +30,43 @@ class EngineDeadError(Exception):
 
 
 class Engine:
-    """An engine without its HTTP server."""
+    """One data-parallel rank of an engine, without the HTTP server.
 
-    def __init__(self, options: EngineOptions, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        options: of all ranks.
+        engine_id: what peers know it by.
+        ports: where it listens.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        engine_id: str,
+        ports: Ports,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.options = options
+        self.engine_id = engine_id
         self.oracle = Oracle(enabled=options.control)
         self.died = asyncio.Event()
         self.death = ""
         """Why the core died; empty while it lives."""
-        pinned = options.transfer.engine_id if options.transfer else None
-        self.engine_id = pinned or str(uuid.uuid4())
+        self._ports = ports
         self._handles = HandleMaker(
-            options.release,
-            self.engine_id,
-            options.side_channel_host,
-            options.side_channel_port,
-            options.tp_size,
+            options.release, engine_id, options.side_channel_host, 0, options.tp_size
         )
-        self._side = side_of(options, clock)
+        self._side = side_of(options, ports.lease, clock)
         self.core = EngineCore(
             options.core, options.answers, self._handles, self.oracle, self._side.make_connector
         )
         self._clock = clock
-        self._settings = options.core.transfer or decisions.TransferSettings()
         pair = options.transfer.pair if options.transfer else None
         compatibility = wire.compatibility(options.release, options.model, pair)
         self._channel = SideChannel(
             self.core, self.engine_id, compatibility, clock=clock, changed=self._wake_up
         )
-        self._peers = Peers(compatibility, options.core.block_size, clock)
+        self._transfers = Transfers(options, self.core, compatibility, clock)
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
         self._streams: dict[str, tuple[Detokenizer, Deliver]] = {}
@@ -70,7 +76,7 @@ class Engine:
         """Open the side channel and begin to step."""
         if self.options.core.transfer is not None:
             self._handles.port = await self._channel.start(
-                self.options.side_channel_host, self.options.side_channel_port
+                self.options.side_channel_host, self._ports.side_channel
             )
             await self._side.start(self.core.connector)
         self._spawn(self._run())
@@ -83,7 +89,7 @@ class Engine:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._channel.stop()
-        await self._peers.close()
+        await self._transfers.close()
         await self._side.stop()
 
     async def idle(self, timeout_s: float) -> None:
@@ -130,6 +136,11 @@ class Engine:
         return self._handles.port
 
     @property
+    def ports(self) -> Ports:
+        """Where it listens; 0 for what it has not, or has not opened yet."""
+        return Ports(self._handles.port, self._side.lease_port)
+
+    @property
     def in_flight(self) -> int:
         """Requests that have not ended."""
         return len(self._streams)
@@ -172,9 +183,18 @@ class Engine:
         for read in step.reads:
             self._spawn(self._read(read))
         for notify in step.notifies:
-            self._spawn(self._notify(notify))
+            self._spawn(self._transfers.notify(notify))
         for heartbeat in step.heartbeats:
-            self._spawn(self._beat(heartbeat))
+            self._spawn(self._transfers.beat(heartbeat))
+
+    async def _read(self, job: ReadJob) -> None:
+        try:
+            data = await self._transfers.read(job)
+        except EngineCrash as crash:
+            self._die(str(crash))
+            return
+        self._guarded(lambda: self.core.read_finished(job.request_id, data, self._clock()))
+        self._wake_up()
 
     def _deliver(self, step: Step) -> None:
         for output in step.outputs:
@@ -206,52 +226,6 @@ class Engine:
         self._streams.clear()
         self._wake_up()
         self.died.set()
-
-    # The network.
-
-    async def _read(self, job: ReadJob) -> None:
-        data = None
-        try:
-            data = await self._fetch(job)
-        except TransferFailure:
-            self.core.stats.failed_transfers += 1
-        except EngineCrash as crash:
-            self._die(str(crash))
-            return
-        self._guarded(lambda: self.core.read_finished(job.request_id, data, self._clock()))
-        self._wake_up()
-
-    async def _fetch(self, job: ReadJob) -> bytes | None:
-        connection = await self._peers.connect(job.peer)
-        if (
-            self._settings.bidirectional
-            and self.options.release.declines_expired
-            and decisions.is_expired(job.expiry, connection.clock_offset, self._clock())
-        ):
-            self.core.stats.expired_requests += 1
-            if self.options.release.decline_counts_as_failure:
-                self.core.stats.failed_transfers += 1
-            return None
-        blocks = decisions.paired_blocks(job.local_blocks, job.remote_block_ids)
-        size = len(blocks) * self.options.core.block_size * BYTES_PER_POSITION
-        await asyncio.sleep(self.options.costs.transfer_s(len(blocks), size))
-        if self.core.connector.is_late(job.request_id, self._clock()):
-            return None
-        return await connection.read(job.remote_request_id, blocks)
-
-    async def _notify(self, job: NotifyJob) -> None:
-        try:
-            connection = await self._peers.connect(job.peer)
-            connection.send({"op": "notify", "request_id": job.remote_request_id})
-        except TransferFailure:
-            self.core.stats.failed_notifications += 1
-
-    async def _beat(self, beat: Heartbeat) -> None:
-        try:
-            connection = await self._peers.connect(beat.peer)
-            connection.send({"op": "heartbeat", "request_ids": list(beat.request_ids)})
-        except TransferFailure:
-            return
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

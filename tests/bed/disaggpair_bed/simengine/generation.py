@@ -13,6 +13,7 @@ from disaggpair_bed.simengine.apireply import DONE, event
 from disaggpair_bed.simengine.apirequest import Call
 from disaggpair_bed.simengine.engine import Engine, EngineDeadError
 from disaggpair_bed.simengine.faults import Fault, Faults
+from disaggpair_bed.simengine.ranks import RANK_HEADER, RankError, Ranks
 from disaggpair_bed.simengine.recorder import Recorder
 from disaggpair_bed.simengine.run import Run
 
@@ -22,8 +23,8 @@ SSE = "text/event-stream; charset=utf-8"
 class Generation:
     """Handler of the generation routes."""
 
-    def __init__(self, engine: Engine, faults: Faults, recorder: Recorder) -> None:
-        self._engine = engine
+    def __init__(self, ranks: Ranks, faults: Faults, recorder: Recorder) -> None:
+        self._ranks = ranks
         self._faults = faults
         self._recorder = recorder
 
@@ -41,12 +42,13 @@ class Generation:
         try:
             if early := await self._early_fault(request):
                 return early
-            return await self._run(request, self._parse(raw, chat=chat))
+            return await self._run(request, self._parse(request, raw, chat=chat))
         except EngineDeadError:
             raise internal_error() from None
 
-    async def _run(self, request: web.Request, call: Call) -> web.StreamResponse:
-        run = Run(self._engine, call, request.headers.get("X-Request-Id"))
+    async def _run(self, request: web.Request, wanted: tuple[Engine, Call]) -> web.StreamResponse:
+        engine, call = wanted
+        run = Run(engine, call, request.headers.get("X-Request-Id"))
         try:
             run.submit()
             if call.stream:
@@ -55,24 +57,31 @@ class Generation:
         finally:
             run.abort()
 
-    def _parse(self, raw: bytes, *, chat: bool) -> Call:
+    def _parse(self, request: web.Request, raw: bytes, *, chat: bool) -> tuple[Engine, Call]:
         body: object = None
         try:
             body = orjson.loads(raw)
-            return apirequest.parse(body, chat=chat, options=self._engine.options)
+            call = apirequest.parse(body, chat=chat, options=self._ranks.options)
+            return self._rank(request), call
         except orjson.JSONDecodeError as error:
             raise ApiError(400, f"JSON decode error: {error}") from None
         except ApiError:
             params = body.get("kv_transfer_params") if isinstance(body, dict) else None
             if isinstance(params, dict):
-                self._engine.refuse(params)
+                self._ranks.pick(None).refuse(params)
             raise
+
+    def _rank(self, request: web.Request) -> Engine:
+        try:
+            return self._ranks.pick(request.headers.get(RANK_HEADER))
+        except RankError as error:
+            raise ApiError(400, str(error)) from None
 
     async def _early_fault(self, request: web.Request) -> web.StreamResponse | None:
         """Faults that act before the request reaches the core."""
         if self._faults.take("hang"):
-            await self._engine.died.wait()
-            raise EngineDeadError(self._engine.death)
+            await self._ranks.died.wait()
+            raise EngineDeadError(self._ranks.death)
         if self._faults.take("reset"):
             await _reset(request)
         fault = self._faults.take("status")

@@ -13,9 +13,18 @@ from disaggpair_connector.book import LeaseBook
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def render(core: EngineCore, model_name: str, release: Release) -> str:
-    """The whole page."""
-    page = _Page(f'engine="0",model_name="{model_name}"')
+def render(cores: Sequence[EngineCore], model_name: str, release: Release) -> str:
+    """The whole page, with the samples of each rank in every family."""
+    page, ours = _Page(), _Page(tally.PREFIX)
+    for rank, core in enumerate(cores):
+        page.labels = ours.labels = f'engine="{rank}",model_name="{model_name}"'
+        _of_engine(page, core, release)
+        if isinstance(core.connector, PairConnector):
+            _of_our_connector(ours, core.stats, core.connector.book)
+    return page.text() + ours.text()
+
+
+def _of_engine(page: "_Page", core: EngineCore, release: Release) -> None:
     stats = core.stats
     page.gauge("num_requests_running", core.running)
     page.gauge("num_requests_waiting", core.waiting)
@@ -44,14 +53,10 @@ def render(core: EngineCore, model_name: str, release: Release) -> str:
         if release.counts_late_notifications:
             page.counter("nixl_num_notifications_after_expiry", stats.late_notifications)
         page.histogram("nixl_bytes_transferred", stats.bytes_transferred)
-    if isinstance(core.connector, PairConnector):
-        return page.text() + _of_our_connector(core.stats, core.connector.book, page.labels)
-    return page.text()
 
 
-def _of_our_connector(stats: Stats, book: LeaseBook, labels: str) -> str:
+def _of_our_connector(page: "_Page", stats: Stats, book: LeaseBook) -> None:
     """What was read, what was not, and the leases."""
-    page = _Page(labels, tally.PREFIX)
     page.counter(tally.VERIFIED, stats.verified_tokens)
     page.labelled(tally.REFUSED, tally.LABELLED[tally.REFUSED][0], stats.refused_reads)
     counters = book.counters
@@ -60,19 +65,18 @@ def _of_our_connector(stats: Stats, book: LeaseBook, labels: str) -> str:
     claims = {"won": counters.claims_won, "lost": counters.claims_lost}
     page.labelled(tally.CLAIMS, tally.LABELLED[tally.CLAIMS][0], claims)
     page.counter(tally.BLOCK_SECONDS, counters.block_seconds)
-    return page.text()
 
 
 class _Page:
-    """Collects samples in the text format."""
+    """Collects samples in the text format, those of one family together."""
 
-    def __init__(self, labels: str, prefix: str = "vllm:") -> None:
-        self.labels = labels
+    def __init__(self, prefix: str = "vllm:") -> None:
+        self.labels = ""
         self._prefix = prefix
-        self._lines: list[str] = []
+        self._families: dict[str, list[str]] = {}
 
     def text(self) -> str:
-        return "\n".join(self._lines) + "\n"
+        return "".join(f"{line}\n" for lines in self._families.values() for line in lines)
 
     def gauge(self, name: str, value: float) -> None:
         self._family(name, "gauge", [(name, "", value)])
@@ -93,10 +97,12 @@ class _Page:
 
     def _family(self, name: str, kind: str, samples: Sequence[tuple[str, str, float]]) -> None:
         suffix = "_total" if kind == "counter" else ""
-        self._lines.append(f"# HELP {self._prefix}{name}{suffix} Simulated.")
-        self._lines.append(f"# TYPE {self._prefix}{name}{suffix} {kind}")
+        full = f"{self._prefix}{name}{suffix}"
+        lines = self._families.setdefault(
+            name, [f"# HELP {full} Simulated.", f"# TYPE {full} {kind}"]
+        )
         for sample, labels, value in samples:
-            self._lines.append(f"{self._prefix}{sample}{{{self.labels}{labels}}} {float(value)}")
+            lines.append(f"{self._prefix}{sample}{{{self.labels}{labels}}} {float(value)}")
 
 
 def _histogram_samples(name: str, histogram: Histogram) -> Iterator[tuple[str, str, float]]:

@@ -1,45 +1,23 @@
-"""Settings of one simulated engine, from the command line of `vllm serve` and the environment."""
+"""Settings of one simulated engine; `commandline` reads them."""
 
-import argparse
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from disaggpair_bed.simengine.coresettings import CoreSettings
+from disaggpair_bed.simengine.costs import Costs
 from disaggpair_bed.simengine.release import Release
 from disaggpair_bed.simengine.template import ChatTemplate
 from disaggpair_bed.simengine.toymodel import ToyModel
-from disaggpair_bed.simengine.transferconfig import ConfigError, TransferConfig
-from disaggpair_connector import contract
+from disaggpair_bed.simengine.transferconfig import TransferConfig
 
-VERSION_ENV = "SIMENGINE_VERSION"
 DEFAULT_VERSION = "0.33.0"
-DEFAULT_CACHE_TOKENS = 262_144
 
 
 @dataclass(frozen=True)
-class Costs:
-    """Time that work takes, in seconds; all 0 by default."""
+class Ports:
+    """Where one data-parallel rank listens, besides the API; 0 for any free port."""
 
-    startup_s: float = 0.0
-    prefill_tokens_per_s: float = 0.0
-    """0: no time."""
-    token_s: float = 0.0
-    """One decode step, whatever the number of sequences in it."""
-    transfer_block_s: float = 0.0
-    transfer_bytes_per_s: float = 0.0
-    """0: no time."""
-
-    def step_s(self, prefill_tokens: int, decode_tokens: int) -> float:
-        """Time of one step of the model."""
-        prefill = prefill_tokens / self.prefill_tokens_per_s if self.prefill_tokens_per_s else 0.0
-        return prefill + (self.token_s if decode_tokens else 0.0)
-
-    def transfer_s(self, blocks: int, size: int) -> float:
-        """Time of one read."""
-        moving = size / self.transfer_bytes_per_s if self.transfer_bytes_per_s else 0.0
-        return blocks * self.transfer_block_s + moving
+    side_channel: int = 0
+    lease: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,6 +37,8 @@ class EngineOptions:
     lease_key: str = ""
     """Bearer key of the lease listener."""
     tp_size: int = 1
+    dp_size: int = 1
+    """Data-parallel ranks behind the one API server."""
     transfer: TransferConfig | None = None
     core: CoreSettings = field(default_factory=CoreSettings)
     template: ChatTemplate = field(default_factory=ChatTemplate)
@@ -75,7 +55,7 @@ class EngineOptions:
 
     @property
     def lease_port(self) -> int:
-        """Port of the lease listener; free ones are taken together with the side channel's."""
+        """Port of the first lease listener; any when the side channel's is any."""
         pair = self.transfer.pair if self.transfer else None
         if pair is None or (pair.lease_port is None and self.side_channel_port == 0):
             return 0
@@ -86,198 +66,6 @@ class EngineOptions:
         """Model names that a request may use."""
         return self.served_names or (self.model,)
 
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="vllm serve", allow_abbrev=False)
-    add = parser.add_argument
-    add("model", nargs="?", default="toy")
-    add("--served-model-name", nargs="+", default=[])
-    add("--revision", default="")
-    add("--host")
-    add("--port", type=int, default=8000)
-    add("--api-key", nargs="+", default=[])
-    add("--block-size", type=int, default=16)
-    add("--num-gpu-blocks-override", type=int)
-    add("--tensor-parallel-size", "-tp", type=int, default=1)
-    add("--max-model-len", type=_human_int, default=131_072)
-    add("--max-num-seqs", type=_human_int, default=256)
-    add("--max-num-batched-tokens", type=_human_int, default=8192)
-    add("--enable-prefix-caching", action=argparse.BooleanOptionalAction, default=True)
-    add("--enable-prompt-tokens-details", action="store_true")
-    add("--reasoning-parser", default="")
-    add("--shutdown-timeout", type=float, default=0.0)
-    add("--kv-transfer-config")
-    sim = parser.add_argument_group("simulation")
-    add = sim.add_argument
-    add("--sim-control", action="store_true")
-    add("--sim-cache-tokens", type=int, default=DEFAULT_CACHE_TOKENS)
-    add("--sim-startup-s", type=float, default=0.0)
-    add("--sim-prefill-tokens-per-s", type=float, default=0.0)
-    add("--sim-token-s", type=float, default=0.0)
-    add("--sim-transfer-block-s", type=float, default=0.0)
-    add("--sim-transfer-bytes-per-s", type=float, default=0.0)
-    add("--sim-answer-tokens", type=_range, default=(12, 40), metavar="MIN-MAX")
-    add("--sim-thinking-tokens", type=int, default=0)
-    add("--sim-two-spellings", action="store_true")
-    add("--sim-strip-reasoning", action="store_true")
-    add("--sim-trim", action="store_true")
-    add("--sim-date", default="")
-    add("--sim-unstable-generation-prompt", action="store_true")
-    add("--sim-crash-on-abort-during-read", action="store_true")
-    return parser
-
-
-def _human_int(text: str) -> int:
-    """`4096`, `128k` (thousands) or `128K` (times 1024), as vLLM reads them."""
-    factors = {"k": 1000, "m": 1_000_000, "K": 1024, "M": 1024 * 1024}
-    factor = factors.get(text[-1:], 1)
-    return int(float(text[:-1]) * factor) if factor > 1 else int(text)
-
-
-def _range(text: str) -> tuple[int, int]:
-    low, _, high = text.partition("-")
-    shortest, longest = int(low), int(high or low)
-    if not 0 < shortest <= longest:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a range such as 12-40")
-    return shortest, longest
-
-
-def parse_command_line(argv: Sequence[str], environ: Mapping[str, str]) -> EngineOptions:
-    """Options from the arguments after `serve`; exits with code 2 as vLLM does on bad ones.
-
-    Flags of vLLM that change nothing here are accepted. A setting of the simulation may also be
-    given as an environment variable, `SIM_TOKEN_S` for `--sim-token-s`.
-    """
-    parser = _parser()
-    arguments, transfer = _split_transfer(_normalised(argv), parser)
-    known, _ignored = parser.parse_known_args([*_from_environment(environ), *arguments])
-    try:
-        release = Release.parse(environ.get(VERSION_ENV, DEFAULT_VERSION))
-    except ValueError as error:
-        parser.error(f"{VERSION_ENV}: {error}")
-    config = None
-    if known.kv_transfer_config is not None:
-        try:
-            transfer = {**json.loads(known.kv_transfer_config), **transfer}
-        except (ValueError, TypeError):
-            parser.error("argument --kv-transfer-config: not a JSON object")
-    if transfer:
-        try:
-            config = TransferConfig.parse(transfer, release)
-        except ConfigError as error:
-            parser.error(f"argument --kv-transfer-config: 1 validation error\n{error}")
-    try:
-        port = int(environ.get(contract.SIDE_CHANNEL_PORT_ENV, "5600"))
-    except ValueError:
-        parser.error(f"{contract.SIDE_CHANNEL_PORT_ENV} is not a port number")
-    host = environ.get(contract.SIDE_CHANNEL_HOST_ENV, "localhost")
-    options = _options(known, release, config, host, port)
-    return replace(options, lease_key=environ.get(contract.LEASE_KEY_ENV, ""))
-
-
-def _options(
-    known: argparse.Namespace,
-    release: Release,
-    config: TransferConfig | None,
-    side_channel_host: str,
-    side_channel_port: int,
-) -> EngineOptions:
-    blocks = known.num_gpu_blocks_override or known.sim_cache_tokens // known.block_size
-    shortest, longest = known.sim_answer_tokens
-    return EngineOptions(
-        model=known.model,
-        served_names=tuple(known.served_model_name),
-        revision=known.revision,
-        release=release,
-        host=known.host,
-        port=known.port,
-        side_channel_host=side_channel_host,
-        side_channel_port=side_channel_port,
-        tp_size=known.tensor_parallel_size,
-        transfer=config,
-        core=CoreSettings(
-            model=f"{known.model}@{known.revision}",
-            num_blocks=max(blocks, 2),
-            block_size=known.block_size,
-            max_model_len=known.max_model_len,
-            max_batched_tokens=known.max_num_batched_tokens,
-            max_sequences=known.max_num_seqs,
-            prefix_caching=known.enable_prefix_caching,
-            transfer=config.settings if config else None,
-            abort_during_read_crashes=known.sim_crash_on_abort_during_read,
-        ),
-        template=ChatTemplate(
-            strip_reasoning=known.sim_strip_reasoning,
-            trim=known.sim_trim,
-            date=known.sim_date,
-            unstable_generation_prompt=known.sim_unstable_generation_prompt,
-        ),
-        answers=ToyModel(
-            shortest=shortest,
-            longest=longest,
-            thinking=known.sim_thinking_tokens,
-            two_spellings=known.sim_two_spellings,
-        ),
-        reasoning=bool(known.reasoning_parser),
-        prompt_tokens_details=known.enable_prompt_tokens_details,
-        api_keys=tuple(known.api_key),
-        shutdown_timeout_s=known.shutdown_timeout,
-        costs=Costs(
-            startup_s=known.sim_startup_s,
-            prefill_tokens_per_s=known.sim_prefill_tokens_per_s,
-            token_s=known.sim_token_s,
-            transfer_block_s=known.sim_transfer_block_s,
-            transfer_bytes_per_s=known.sim_transfer_bytes_per_s,
-        ),
-        control=known.sim_control,
-    )
-
-
-def _normalised(argv: Sequence[str]) -> list[str]:
-    """Long flags with dashes, as vLLM's parser takes underscores for dashes."""
-    normalised = []
-    for argument in argv:
-        if argument.startswith("--"):
-            flag, equals, value = argument.partition("=")
-            name, dot, key = flag.partition(".")
-            normalised.append(name.replace("_", "-") + dot + key + equals + value)
-        else:
-            normalised.append(argument)
-    return normalised
-
-
-def _split_transfer(
-    argv: Sequence[str], parser: argparse.ArgumentParser
-) -> tuple[list[str], dict[str, Any]]:
-    """Take out `--kv-transfer-config.KEY VALUE`, the dotted spelling of single keys."""
-    prefix = "--kv-transfer-config."
-    rest: list[str] = []
-    values: dict[str, Any] = {}
-    arguments = iter(argv)
-    for argument in arguments:
-        if not argument.startswith(prefix):
-            rest.append(argument)
-            continue
-        path, equals, text = argument.removeprefix(prefix).partition("=")
-        text = text if equals else next(arguments, "")
-        if not text:
-            parser.error(f"argument {argument}: expected one argument")
-        target = values
-        *parents, last = path.split(".")
-        for parent in parents:
-            target = target.setdefault(parent, {})
-        try:
-            target[last] = json.loads(text)
-        except ValueError:
-            target[last] = text
-    return rest, values
-
-
-def _from_environment(environ: Mapping[str, str]) -> list[str]:
-    """Settings of the simulation that the environment gives, as arguments."""
-    arguments = []
-    for name, value in sorted(environ.items()):
-        if name.startswith("SIM_"):
-            flag = "--" + name.lower().replace("_", "-")
-            arguments += [flag] if value in ("", "true") else [f"{flag}={value}"]
-    return arguments
+    def ports(self, rank: int) -> Ports:
+        """Where a rank listens: after the first one's port, or anywhere."""
+        return Ports(*(port and port + rank for port in (self.side_channel_port, self.lease_port)))

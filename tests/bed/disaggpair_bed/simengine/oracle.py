@@ -85,22 +85,26 @@ class Oracle:
             if handle.state == state and role in (None, handle.role)
         )
 
-    def report(self) -> dict[str, Any]:
-        """The record as JSON values."""
-        states: tuple[State, ...] = get_args(State)
-        return {
-            "handles": {state: self.count(state) for state in states},
-            "by_role": {
-                role: {state: self.count(state, role) for state in states}
-                for role in ("prefill", "decode")
-            },
-            "live": [
-                {"request_id": handle.request_id, "role": handle.role, "tokens": handle.tokens}
-                for handle in self.handles.values()
-                if handle.state == "live"
-            ],
-            "violations": [
-                {"kind": item.kind, "request_id": item.request_id, "detail": item.detail}
-                for item in self.violations
-            ],
-        }
+
+def report(oracles: Sequence[Oracle]) -> dict[str, Any]:
+    """The records of some engines together, as JSON values."""
+    states: tuple[State, ...] = get_args(State)
+
+    def counts(role: str | None = None) -> dict[State, int]:
+        return {state: sum(one.count(state, role) for one in oracles) for state in states}
+
+    return {
+        "handles": counts(),
+        "by_role": {role: counts(role) for role in ("prefill", "decode")},
+        "live": [
+            {"request_id": handle.request_id, "role": handle.role, "tokens": handle.tokens}
+            for one in oracles
+            for handle in one.handles.values()
+            if handle.state == "live"
+        ],
+        "violations": [
+            {"kind": item.kind, "request_id": item.request_id, "detail": item.detail}
+            for one in oracles
+            for item in one.violations
+        ],
+    }

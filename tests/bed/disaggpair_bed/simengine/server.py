@@ -1,7 +1,7 @@
 """An engine with its HTTP server: started and stopped in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Literal
@@ -10,9 +10,12 @@ import orjson
 from aiohttp import web
 
 from disaggpair_bed.simengine import app
+from disaggpair_bed.simengine.commandline import parse_command_line
 from disaggpair_bed.simengine.engine import Engine
 from disaggpair_bed.simengine.faults import Faults
-from disaggpair_bed.simengine.options import EngineOptions, parse_command_line
+from disaggpair_bed.simengine.options import EngineOptions, Ports
+from disaggpair_bed.simengine.oracle import Oracle
+from disaggpair_bed.simengine.ranks import Ranks
 from disaggpair_bed.simengine.recorder import Recorder
 from disaggpair_connector import contract
 
@@ -23,12 +26,17 @@ class RunningEngine:
     """One engine and its server."""
 
     def __init__(self, options: EngineOptions) -> None:
-        self.options = options
         self.faults = Faults()
         self.recorder = Recorder(enabled=options.control)
-        self.engine = Engine(options)
+        self.former: list[Oracle] = []
+        """Records of the engines before a `restart`."""
+        self._begin(options)
+
+    def _begin(self, options: EngineOptions, ports: Sequence[Ports] | None = None) -> None:
+        self.options = options
+        self.ranks = Ranks(options, ports)
         self._runner = web.AppRunner(
-            app.build(self.engine, self.faults, self.recorder),
+            app.build(self.ranks, self.faults, self.recorder),
             handler_cancellation=True,
             access_log=None,
             shutdown_timeout=_ABORT_WAIT_S,
@@ -38,10 +46,25 @@ class RunningEngine:
         self.port = 0
 
     @property
+    def engine(self) -> Engine:
+        """The first rank, which is the only one without data parallelism."""
+        return self.ranks.engines[0]
+
+    @property
     def url(self) -> str:
         """Base URL, such as `http://127.0.0.1:40001`."""
-        host = self.options.host or "127.0.0.1"
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        return _url(self.options.host or "127.0.0.1", self.port)
+
+    @property
+    def lease_urls(self) -> tuple[str, ...]:
+        """Base URLs of the ranks' lease listeners; none without our connector."""
+        ports = [engine.ports.lease for engine in self.ranks.engines]
+        return tuple(_url(self.options.side_channel_host, port) for port in ports if port)
+
+    @property
+    def oracles(self) -> tuple[Oracle, ...]:
+        """Records of all ranks, also of those before a restart."""
+        return (*self.former, *(engine.oracle for engine in self.ranks.engines))
 
     @property
     def closed(self) -> bool:
@@ -51,7 +74,7 @@ class RunningEngine:
     async def start(self) -> None:
         """Load, as it were, the model, then listen: until then connections are refused."""
         await asyncio.sleep(self.options.costs.startup_s)
-        await self.engine.start()
+        await self.ranks.start()
         await self._runner.setup()
         self._site = web.TCPSite(self._runner, self.options.host, self.options.port)
         await self._site.start()
@@ -65,19 +88,31 @@ class RunningEngine:
         """
         if self._watch is None:
             return
-        if not self.engine.died.is_set():
+        if not self.ranks.died.is_set():
             if self._site is not None:
                 await self._site.stop()
             if timeout_s > 0:
-                await self.engine.idle(timeout_s)
-            await self.engine.stop()
+                await self.ranks.idle(timeout_s)
+            await self.ranks.stop()
         await self._watch
+
+    async def restart(self) -> None:
+        """Stop at once and begin anew at the same addresses: other ids, no KV, no lease."""
+        await self.stop()
+        self.former += [engine.oracle for engine in self.ranks.engines]
+        ports = [engine.ports for engine in self.ranks.engines]
+        self._begin(replace(self.options, port=self.port), ports)
+        await self.start()
 
     async def _close_when_dead(self) -> None:
         """A dead core takes the API server with it, once what was in flight is answered."""
-        await self.engine.died.wait()
+        await self.ranks.died.wait()
         await self._runner.cleanup()
-        await self.engine.stop()
+        await self.ranks.stop()
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 @asynccontextmanager

@@ -23,6 +23,8 @@ class Side(Protocol):
     """Makes the connector of one engine and runs what it needs."""
 
     make_connector: MakeConnector
+    lease_port: int
+    """Where the lease listener serves; 0 without one."""
 
     async def start(self, connector: PullConnector) -> None:
         """Let peers and routers in."""
@@ -37,6 +39,7 @@ class PlainSide:
     """vLLM's own connector, which needs nothing."""
 
     make_connector: MakeConnector = PullConnector
+    lease_port = 0
 
     async def start(self, connector: PullConnector) -> None:
         """Nothing to do."""
@@ -49,7 +52,12 @@ class PairSide:
     """The leases of an engine, the listener before them, and what asks for those of others."""
 
     def __init__(
-        self, options: EngineOptions, role: str, pair: Settings, clock: Callable[[], float]
+        self,
+        options: EngineOptions,
+        role: str,
+        pair: Settings,
+        lease_port: int,
+        clock: Callable[[], float],
     ) -> None:
         is_decode = role == DECODE_ROLE
         terms = (
@@ -63,6 +71,7 @@ class PairSide:
             claim_s=pair.lease_claim_s,
             read_s=terms.kept_s,
         )
+        self.lease_port = 0
         self._reader = LeaseReader()
         self.make_connector: MakeConnector = partial(
             DecodeConnector if is_decode else PrefillConnector,
@@ -73,7 +82,7 @@ class PairSide:
         self._listener = LeaseListener(
             book,
             host=options.side_channel_host,
-            port=options.lease_port,
+            port=lease_port,
             key=options.lease_key or None,
             block_size=options.core.block_size,
             read_s=terms.read_s,
@@ -82,7 +91,7 @@ class PairSide:
     async def start(self, connector: PullConnector) -> None:
         """Listen."""
         assert isinstance(connector, PairConnector)
-        connector.lease_port = self._listener.start()
+        self.lease_port = connector.lease_port = self._listener.start()
 
     async def stop(self) -> None:
         """Ask no more, and listen no more."""
@@ -90,9 +99,15 @@ class PairSide:
         await asyncio.to_thread(self._listener.stop)
 
 
-def side_of(options: EngineOptions, clock: Callable[[], float]) -> Side:
-    """What belongs to the connector that an engine is started with."""
+def side_of(options: EngineOptions, lease_port: int, clock: Callable[[], float]) -> Side:
+    """What belongs to the connector that an engine is started with.
+
+    Args:
+        options: of the engine.
+        lease_port: where the lease listener of our connector serves; 0 for any free port.
+        clock: seconds.
+    """
     transfer = options.transfer
     if transfer is None or transfer.pair is None:
         return PlainSide()
-    return PairSide(options, transfer.role, transfer.pair, clock)
+    return PairSide(options, transfer.role, transfer.pair, lease_port, clock)
