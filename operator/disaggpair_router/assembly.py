@@ -62,7 +62,6 @@ def assemble(config: RouterConfig, clock: Callable[[], float]) -> Parts:
         prefill=PrefillLeg(
             engines=engines,
             endpoints=endpoints,
-            handles=handles,
             metrics=metrics,
             limit_s=config.timeouts.prefill_s,
             clock=clock,
@@ -70,12 +69,12 @@ def assemble(config: RouterConfig, clock: Callable[[], float]) -> Parts:
         decode=DecodeLeg(
             engines=engines,
             endpoints=endpoints,
-            handles=handles,
             metrics=metrics,
             timeouts=config.timeouts,
             limits=config.limits,
             clock=clock,
         ),
+        held=handles,
         endpoints=endpoints,
         metrics=metrics,
         clock=clock,

@@ -18,9 +18,10 @@ from disaggpair_router.client import Client
 from disaggpair_router.config import Limits, Timeouts
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.errors import ClientLeft, EngineFailed
-from disaggpair_router.handles import Handles
+from disaggpair_router.held import TurnKV
 from disaggpair_router.kv import Json, decode_body
 from disaggpair_router.metrics import Metrics
+from disaggpair_router.pick import Endpoint
 from disaggpair_router.prefill import Prefilled
 from disaggpair_router.relay import ENDINGS, StreamRelay
 from disaggpair_router.request import TurnRequest
@@ -39,7 +40,6 @@ class DecodeLeg:
         *,
         engines: Engines,
         endpoints: Endpoints,
-        handles: Handles,
         metrics: Metrics,
         timeouts: Timeouts,
         limits: Limits,
@@ -47,24 +47,28 @@ class DecodeLeg:
     ) -> None:
         self._engines = engines
         self._endpoints = endpoints
-        self._handles = handles
         self._metrics = metrics
         self._timeouts = timeouts
         self._limits = limits
         self._clock = clock
 
     async def run(
-        self, request: TurnRequest, prefilled: Prefilled, client: Client, record: TurnRecord
+        self,
+        request: TurnRequest,
+        kv: TurnKV,
+        prefilled: Prefilled,
+        client: Client,
+        record: TurnRecord,
     ) -> bytes | None:
         """The body for a client that does not stream; None when the client got a stream.
 
         Raises ClientError or EngineFailed, which is the answer unless the client's stream has
         begun, and ClientLeft.
         """
-        whole = not request.stream or (
-            prefilled.params is not None and self._handles.wants_whole(request)
-        )
-        body = decode_body(request.body, prefilled.params, whole=whole and request.stream)
+        params = kv.decode_params(prefilled.params, prefilled.decode)
+        whole = not request.stream or (params is not None and kv.wants_whole)
+        body = decode_body(request.body, params, whole=whole and request.stream)
+        asked = kv if params is not None else None
         began = self._clock()
         try:
             with self._endpoints.leg(prefilled.decode):
@@ -76,17 +80,18 @@ class DecodeLeg:
                     limit_s=self._timeouts.decode_first_byte_s,
                 ) as reply:
                     if not whole:
-                        await self._stream(request, prefilled, reply, client, record)
+                        await self._stream(asked, prefilled.decode, reply, client, record)
                         return None
                     raw = await reply.whole(self._timeouts.decode_idle_s)
         finally:
             self._metrics.leg_seconds.labels("decode").observe(self._clock() - began)
-        return await self._whole(request, prefilled, raw, client, record)
+        return await self._whole(request, asked, prefilled.decode, raw, client, record)
 
     async def _whole(
         self,
         request: TurnRequest,
-        prefilled: Prefilled,
+        kv: TurnKV | None,
+        decode: Endpoint,
         raw: bytes,
         client: Client,
         record: TurnRecord,
@@ -95,15 +100,15 @@ class DecodeLeg:
         params = body.pop(KV_TRANSFER_PARAMS, None)
         record.add_usage(body.get("usage"))
         if client.is_gone:
-            self._handles.discard(request, prefilled.decode, params)
+            if kv is not None:
+                kv.discard(decode, params)
             raise ClientLeft("decode")
         reason = _finish_reason(body)
         if reason == "error":
             raise EngineFailed("The engine failed to serve the request.")
-        if prefilled.params is not None:
+        if kv is not None:
             kept = params if reason in ENDINGS else None
-            usage = body.get("usage")
-            self._handles.keep(request, prefilled.decode, kept, answer_of(body), usage)
+            kv.keep(decode, kept, answer_of(body), body.get("usage"))
         if not request.stream:
             # Only a body that held our keys is written anew.
             return orjson.dumps(body) if KV_TRANSFER_PARAMS.encode() in raw else raw
@@ -113,8 +118,8 @@ class DecodeLeg:
 
     async def _stream(
         self,
-        request: TurnRequest,
-        prefilled: Prefilled,
+        kv: TurnKV | None,
+        decode: Endpoint,
         reply: Reply,
         client: Client,
         record: TurnRecord,
@@ -134,8 +139,9 @@ class DecodeLeg:
                 out = relay.feed(chunk)
             except OverflowError:
                 raise EngineFailed("The engine's stream has an event without an end.") from None
-            if relay.done and prefilled.params is not None:
-                self._keep(request, prefilled, relay)
+            if relay.done and kv is not None:
+                params = relay.params if relay.is_clean else None
+                kv.keep(decode, params, relay.answer(), relay.usage)
             await self._send(out, client, record)
             if relay.error is not None:
                 raise error_in_stream(relay.error)
@@ -163,10 +169,6 @@ class DecodeLeg:
         if not chunk:
             raise EngineFailed("The engine's stream ended before its end marker.")
         return chunk
-
-    def _keep(self, request: TurnRequest, prefilled: Prefilled, relay: StreamRelay) -> None:
-        params = relay.params if relay.is_clean else None
-        self._handles.keep(request, prefilled.decode, params, relay.answer(), relay.usage)
 
     async def _send(self, data: bytes, client: Client, record: TurnRecord) -> None:
         if not data:

@@ -10,7 +10,8 @@ from disaggpair_router.answer import Answer
 from disaggpair_router.config import KVTransfer
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.history import Mark
-from disaggpair_router.kv import Handle, InvalidParams, checked_handle
+from disaggpair_router.kv import Handle, InvalidParams, Json, checked_handle
+from disaggpair_router.pauses import Pauses
 from disaggpair_router.pick import Endpoint, may_pair
 from disaggpair_router.release import Releases
 from disaggpair_router.request import TurnRequest
@@ -24,6 +25,72 @@ from disaggpair_router.session import (
 )
 
 logger = logging.getLogger(__name__)
+
+
+class HandleClaim:
+    """A handle taken out of the table."""
+
+    def __init__(self, handles: "Handles", claim: Claim) -> None:
+        self._handles = handles
+        self._claim = claim
+
+    @property
+    def handle(self) -> Handle:
+        """See `held.Claim`."""
+        return self._claim.handle
+
+    def restore(self) -> None:
+        """See `held.Claim`."""
+        self._handles.restore(self._claim)
+
+    def give_up(self) -> None:
+        """See `held.Claim`."""
+        self._handles.give_up(self._claim)
+
+    def pause(self, prefill: Endpoint) -> None:
+        """See `held.Claim`."""
+        self._handles.pause(self._claim, prefill)
+
+
+class HandleTurn:
+    """One turn's use of the handles; see `held.TurnKV`."""
+
+    def __init__(self, handles: "Handles", request: TurnRequest) -> None:
+        self._handles = handles
+        self._request = request
+
+    @property
+    def holder(self) -> str:
+        """See `held.TurnKV`."""
+        return self._handles.holder(self._request)
+
+    @property
+    def wants_whole(self) -> bool:
+        """See `held.TurnKV`."""
+        return self._handles.wants_whole(self._request)
+
+    async def claim(self, prefill: Endpoint) -> HandleClaim | MissReason:
+        """See `held.TurnKV`; without waiting, so that no other turn comes between."""
+        found = self._handles.claim(self._request, prefill)
+        return HandleClaim(self._handles, found) if isinstance(found, Claim) else found
+
+    def decode_params(self, params: Json | None, decode: Endpoint) -> Json | None:
+        """See `held.TurnKV`: P's as they came."""
+        return params
+
+    def keep(
+        self,
+        decode: Endpoint,
+        params: object,
+        answer: Answer | None,
+        usage: Mapping[str, object] | None,
+    ) -> None:
+        """See `held.TurnKV`."""
+        self._handles.keep(self._request, decode, params, answer, usage)
+
+    def discard(self, decode: Endpoint, params: object) -> None:
+        """See `held.TurnKV`."""
+        self._handles.discard(self._request, decode, params)
 
 
 class Handles:
@@ -43,7 +110,11 @@ class Handles:
         self._endpoints = endpoints
         self._releases = releases
         self._clock = clock
-        self._paused: dict[tuple[str, str], float] = {}
+        self._pauses = Pauses(config.pull_pause_s, clock)
+
+    def turn(self, request: TurnRequest) -> HandleTurn:
+        """See `held.HeldKV`."""
+        return HandleTurn(self, request)
 
     def wants_whole(self, request: TurnRequest) -> bool:
         """Whether D has to be asked without streaming, because only then it gives its handle.
@@ -69,7 +140,7 @@ class Handles:
             decode = self._present(holder)
             if decode is None or not decode.ready or not may_pair(prefill, decode):
                 return "other_engine"
-            if self._is_paused(prefill.name, decode.name):
+            if self._pauses.holds(prefill.name, decode.name):
                 return "paused"
         found = self._table.claim(key, request.scope, request.history, self._clock())
         if isinstance(found, Claim):
@@ -88,17 +159,8 @@ class Handles:
         self._releases.add(claim.entry)
 
     def pause(self, claim: Claim, prefill: Endpoint) -> None:
-        """Send no handles between two engines for a time: P did not answer a turn with one.
-
-        A P whose own flag is off behaves so with every handle, and with none otherwise.
-        """
-        until = self._clock() + self._config.pull_pause_s
-        self._paused[prefill.name, claim.entry.holder.endpoint] = until
-        logger.warning(
-            "a prefill engine did not answer a turn with a handle; no handles for %g s. "
-            "Is bidirectional_kv_xfer on at both roles?",
-            self._config.pull_pause_s,
-        )
+        """Send no handles between two engines for a time."""
+        self._pauses.begin(prefill.name, claim.entry.holder.endpoint)
 
     def keep(
         self,
@@ -131,9 +193,8 @@ class Handles:
 
     def expire(self) -> None:
         """Drop what is over; called now and then."""
-        now = self._clock()
-        self._table.expire(now)
-        self._paused = {pair: until for pair, until in self._paused.items() if now < until}
+        self._table.expire(self._clock())
+        self._pauses.expire()
 
     def give_up_all(self) -> None:
         """Release every handle: this router ends and nobody else knows them."""
@@ -193,9 +254,6 @@ class Handles:
     def _present(self, holder: Holder) -> Endpoint | None:
         endpoint = self._endpoints.get(holder.endpoint)
         return endpoint if endpoint and endpoint.incarnation == holder.incarnation else None
-
-    def _is_paused(self, prefill: str, decode: str) -> bool:
-        return self._clock() < self._paused.get((prefill, decode), 0.0)
 
 
 def _accepted(params: object) -> Handle | None:

@@ -23,12 +23,12 @@ from disaggpair_router.errors import (
     Unreachable,
     Unsendable,
 )
-from disaggpair_router.handles import Handles
+from disaggpair_router.held import Claim, TurnKV
 from disaggpair_router.kv import InvalidParams, Json, checked_prefill_params, prefill_body
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.pick import Endpoint
 from disaggpair_router.request import TurnRequest
-from disaggpair_router.session import Claim, MissReason
+from disaggpair_router.session import MissReason
 from disaggpair_router.turnlog import TurnRecord
 from disaggpair_router.upstream import Engines
 
@@ -63,14 +63,12 @@ class PrefillLeg:
         *,
         engines: Engines,
         endpoints: Endpoints,
-        handles: Handles,
         metrics: Metrics,
         limit_s: float,
         clock: Callable[[], float],
     ) -> None:
         self._engines = engines
         self._endpoints = endpoints
-        self._handles = handles
         self._metrics = metrics
         self._limit_s = limit_s
         self._clock = clock
@@ -79,6 +77,7 @@ class PrefillLeg:
     async def run(
         self,
         request: TurnRequest,
+        kv: TurnKV,
         client: Client,
         record: TurnRecord,
         avoid: Collection[str] = (),
@@ -96,25 +95,31 @@ class PrefillLeg:
         for attempt in range(_ATTEMPTS):
             if client.is_gone:
                 raise ClientLeft("prefill" if attempt else "before")
-            choice = self._endpoints.choose(holder=self._handles.holder(request), avoid=tried)
+            choice = self._endpoints.choose(holder=kv.holder, avoid=tried)
             if choice is None or choice.prefill is None:
                 break
             if attempt:
                 self._metrics.retries.labels("prefill").inc()
             try:
-                return await self._attempt(request, choice.prefill, choice.decode, record)
+                return await self._attempt(request, kv, choice.prefill, choice.decode, record)
             except EngineFailed as error:
                 failure = error
                 tried.add(choice.prefill.name)
         return self._alone(failure, record, avoid)
 
     async def _attempt(
-        self, request: TurnRequest, prefill: Endpoint, decode: Endpoint, record: TurnRecord
+        self,
+        request: TurnRequest,
+        kv: TurnKV,
+        prefill: Endpoint,
+        decode: Endpoint,
+        record: TurnRecord,
     ) -> Prefilled:
-        claim = self._handles.claim(request, prefill)
-        handle = claim.handle.for_prefill() if isinstance(claim, Claim) else None
-        if not isinstance(claim, Claim):
-            record.way, record.miss = "FULL", record.miss or claim
+        found = await kv.claim(prefill)
+        claim = None if isinstance(found, str) else found
+        handle = claim.handle.for_prefill() if claim else None
+        if isinstance(found, str):
+            record.way, record.miss = "FULL", record.miss or found
         else:
             record.way, record.miss = "PULL", None
         began = self._clock()
@@ -123,11 +128,11 @@ class PrefillLeg:
             with self._endpoints.reserved(decode):
                 reply = await self._send(request, prefill, handle)
         except (ClientError, EngineFailed) as error:
-            self._settle(error, claim if isinstance(claim, Claim) else None, prefill, record)
+            self._settle(error, claim, prefill, record)
             raise
         except Exception:
-            if isinstance(claim, Claim):
-                self._handles.give_up(claim)
+            if claim is not None:
+                claim.give_up()
             raise
         finally:
             record.prefill_s = self._clock() - began
@@ -171,13 +176,13 @@ class PrefillLeg:
             if isinstance(error, Unreachable):
                 self._endpoints.suspect(prefill, UNREACHABLE_PAUSE_S)
             if claim is not None:
-                self._handles.restore(claim)
+                claim.restore()
         elif claim is not None:
             record.miss = "refused"
             if isinstance(error, ClientError):
-                self._handles.give_up(claim)
+                claim.give_up()
             if isinstance(error, EngineTimeout):
-                self._handles.pause(claim, prefill)
+                claim.pause(prefill)
         elif isinstance(error, EngineTimeout):
             self._endpoints.suspect(prefill, _SILENT_PAUSE_S)
 

@@ -14,6 +14,7 @@ from disaggpair_router.errors import (
     RouterError,
     Unreachable,
 )
+from disaggpair_router.held import HeldKV
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.prefill import UNREACHABLE_PAUSE_S, PrefillLeg
 from disaggpair_router.request import TurnRequest
@@ -31,10 +32,12 @@ class Turns:
         *,
         prefill: PrefillLeg,
         decode: DecodeLeg,
+        held: HeldKV,
         endpoints: Endpoints,
         metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
+        self._held = held
         self._prefill = prefill
         self._decode = decode
         self._endpoints = endpoints
@@ -68,12 +71,13 @@ class Turns:
 
     async def _legs(self, request: TurnRequest, client: Client, record: TurnRecord) -> bytes | None:
         avoid: set[str] = set()
+        kv = self._held.turn(request)
         while True:
-            prefilled = await self._prefill.run(request, client, record, avoid)
+            prefilled = await self._prefill.run(request, kv, client, record, avoid)
             if client.is_gone:
                 raise ClientLeft("prefill")
             try:
-                return await self._decode.run(request, prefilled, client, record)
+                return await self._decode.run(request, kv, prefilled, client, record)
             except (Unreachable, EngineBusy) as error:
                 failed = prefilled.decode
                 if isinstance(error, Unreachable):

@@ -1,0 +1,90 @@
+"""What a turn does with the KV that decode engines hold of earlier turns: the legs' side of it.
+
+Two things implement this: `handles` (any NIXL connector; handles are in this process) and `leases`
+(our connector; each D has a table that all routers share).
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from disaggpair_router.answer import Answer
+from disaggpair_router.kv import Handle, Json
+from disaggpair_router.pick import Endpoint
+from disaggpair_router.request import TurnRequest
+from disaggpair_router.session import MissReason
+
+
+class Claim(Protocol):
+    """The right to read once what one D holds."""
+
+    @property
+    def handle(self) -> Handle:
+        """The parameters for the P leg."""
+        ...
+
+    def restore(self) -> None:
+        """Put it back: the P leg never reached its engine."""
+        ...
+
+    def give_up(self) -> None:
+        """Let D free the blocks: P refused the leg before it looked at the handle."""
+        ...
+
+    def pause(self, prefill: Endpoint) -> None:
+        """Send no handles between the two engines for a time: P did not answer with this one."""
+        ...
+
+
+class TurnKV(Protocol):
+    """One turn's use of what is held; made when the turn begins."""
+
+    @property
+    def holder(self) -> str:
+        """Name of the decode engine that has the conversation; empty when there is none."""
+        ...
+
+    @property
+    def wants_whole(self) -> bool:
+        """Whether D has to be asked without streaming, because only then it gives its handle."""
+        ...
+
+    async def claim(self, prefill: Endpoint) -> Claim | MissReason:
+        """Take what is held for a P leg at this engine, which is sent right after."""
+        ...
+
+    def decode_params(self, params: Json | None, decode: Endpoint) -> Json | None:
+        """The parameters of the D leg, made of P's; None of P's when no P leg was sent."""
+        ...
+
+    def keep(
+        self,
+        decode: Endpoint,
+        params: object,
+        answer: Answer | None,
+        usage: Mapping[str, object] | None,
+    ) -> None:
+        """Remember the turn that D finished, before the client learns of the end.
+
+        Its next turn may come right after. `params` is None when the turn has no clean end.
+        """
+        ...
+
+    def discard(self, decode: Endpoint, params: object) -> None:
+        """Give up what D holds of a turn whose answer nobody received."""
+        ...
+
+
+class HeldKV(Protocol):
+    """What is held, for all turns."""
+
+    def turn(self, request: TurnRequest) -> TurnKV:
+        """A turn begins."""
+        ...
+
+    def expire(self) -> None:
+        """Drop what is over; called now and then."""
+        ...
+
+    def give_up_all(self) -> None:
+        """This router ends: give up what nobody else knows of."""
+        ...
