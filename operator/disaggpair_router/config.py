@@ -65,6 +65,17 @@ class PodEndpoints(_Part):
     """The engines' HTTP port, the same on every pod."""
 
 
+class LeaseAccess(_Part):
+    """Where and how the router reaches the lease listeners of our connector."""
+
+    port: Port = 5700
+    """Of an engine's first data-parallel rank; the next rank's is one more."""
+    data_parallel_size: int = Field(default=1, ge=1, le=1024)
+    """Ranks of each decode engine."""
+    claim_s: Seconds = 1.0
+    """How long a turn waits for a claim before it runs without."""
+
+
 class KVTransfer(_Part):
     """What the router has to know of the engines' KV transfer."""
 
@@ -78,6 +89,10 @@ class KVTransfer(_Part):
     decode_ttl_s: Seconds = 480.0
     """Seconds for which D keeps the blocks behind a handle (`decoder_kv_blocks_ttl`)."""
 
+    leases: LeaseAccess | None = None
+    """Set when the engines' connector is ours: each D's table of leases is then the truth, which
+    this router copies and claims from, and no handle is kept here. Needs the key of the listeners
+    in the environment, `DISAGGPAIR_LEASE_KEY`."""
     verified_reads: bool = False
     """True when the engines' connector compares tokens before a read. False: a handle is kept
     only for plain text answers, since a chat template may render reasoning, tool calls and outer

@@ -68,6 +68,9 @@ class DecodeLeg:
         params = kv.decode_params(prefilled.params, prefilled.decode)
         whole = not request.stream or (params is not None and kv.wants_whole)
         body = decode_body(request.body, params, whole=whole and request.stream)
+        headers = request.headers
+        if kv.rank is not None and prefilled.decode.name == kv.holder:
+            headers = {**headers, "X-data-parallel-rank": str(kv.rank)}
         asked = kv if params is not None else None
         began = self._clock()
         try:
@@ -76,7 +79,7 @@ class DecodeLeg:
                     prefilled.decode,
                     request.path,
                     body,
-                    request.headers,
+                    headers,
                     limit_s=self._timeouts.decode_first_byte_s,
                 ) as reply:
                     if not whole:
@@ -107,8 +110,7 @@ class DecodeLeg:
         if reason == "error":
             raise EngineFailed("The engine failed to serve the request.")
         if kv is not None:
-            kept = params if reason in ENDINGS else None
-            kv.keep(decode, kept, answer_of(body), body.get("usage"))
+            kv.keep(decode, params, answer_of(body), body.get("usage"), is_clean=reason in ENDINGS)
         if not request.stream:
             # Only a body that held our keys is written anew.
             return orjson.dumps(body) if KV_TRANSFER_PARAMS.encode() in raw else raw
@@ -140,8 +142,7 @@ class DecodeLeg:
             except OverflowError:
                 raise EngineFailed("The engine's stream has an event without an end.") from None
             if relay.done and kv is not None:
-                params = relay.params if relay.is_clean else None
-                kv.keep(decode, params, relay.answer(), relay.usage)
+                kv.keep(decode, relay.params, relay.answer(), relay.usage, is_clean=relay.is_clean)
             await self._send(out, client, record)
             if relay.error is not None:
                 raise error_in_stream(relay.error)

@@ -35,6 +35,11 @@ class Endpoints:
         self._lost = lost
         self._known: dict[str, Endpoint] = {}
         self._in_flight: dict[str, int] = {}
+        self._listeners: list[Callable[[], object]] = []
+
+    def on_change(self, listener: Callable[[], object]) -> None:
+        """Call this whenever an engine comes, goes, or becomes another one."""
+        self._listeners.append(listener)
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(tuple(self._known.values()))
@@ -47,6 +52,8 @@ class Endpoints:
         """Add an endpoint or replace what is known of it."""
         before = self._known.get(endpoint.name)
         self._known[endpoint.name] = endpoint
+        if before != endpoint:
+            self._tell()
         if before is not None and before.incarnation != endpoint.incarnation:
             self._lost(endpoint.name, endpoint.incarnation)
 
@@ -55,6 +62,7 @@ class Endpoints:
         self._suspects.pop(name, None)
         if self._known.pop(name, None) is not None:
             self._lost(name, None)
+            self._tell()
 
     def replace_all(self, endpoints: Iterable[Endpoint]) -> None:
         """Make the given endpoints the only ones."""
@@ -140,6 +148,10 @@ class Endpoints:
                 self._in_flight[name] = left
             else:
                 del self._in_flight[name]
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     def _is_suspect(self, endpoint: Endpoint) -> bool:
         until = self._suspects.get(endpoint.name)

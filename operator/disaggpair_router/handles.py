@@ -65,6 +65,11 @@ class HandleTurn:
         return self._handles.holder(self._request)
 
     @property
+    def rank(self) -> None:
+        """See `held.TurnKV`: a handle does not tell it in a way that can be relied on."""
+        return
+
+    @property
     def wants_whole(self) -> bool:
         """See `held.TurnKV`."""
         return self._handles.wants_whole(self._request)
@@ -84,9 +89,12 @@ class HandleTurn:
         params: object,
         answer: Answer | None,
         usage: Mapping[str, object] | None,
+        *,
+        is_clean: bool,
     ) -> None:
         """See `held.TurnKV`."""
-        self._handles.keep(self._request, decode, params, answer, usage)
+        kept = params if is_clean else None
+        self._handles.keep(self._request, decode, kept, answer, usage)
 
     def discard(self, decode: Endpoint, params: object) -> None:
         """See `held.TurnKV`."""

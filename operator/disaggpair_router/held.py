@@ -44,6 +44,11 @@ class TurnKV(Protocol):
         ...
 
     @property
+    def rank(self) -> int | None:
+        """Data-parallel rank of the holder that has it; None when engines have one rank."""
+        ...
+
+    @property
     def wants_whole(self) -> bool:
         """Whether D has to be asked without streaming, because only then it gives its handle."""
         ...
@@ -62,10 +67,13 @@ class TurnKV(Protocol):
         params: object,
         answer: Answer | None,
         usage: Mapping[str, object] | None,
+        *,
+        is_clean: bool,
     ) -> None:
         """Remember the turn that D finished, before the client learns of the end.
 
-        Its next turn may come right after. `params` is None when the turn has no clean end.
+        Its next turn may come right after. `params` are D's, None when there are none; of a turn
+        without a clean end nothing is remembered.
         """
         ...
 

@@ -99,6 +99,14 @@ class History(Protocol):
         """Digests of the marks that this history would continue, the longest first."""
         ...
 
+    def prompt(self) -> Mark:
+        """The end of this prompt, without an answer."""
+        ...
+
+    def beginning(self, length: int) -> bytes | None:
+        """Digest of the first part of this prompt; None when it is no longer than that."""
+        ...
+
 
 class ChatHistory:
     """The messages of a chat turn."""
@@ -128,6 +136,14 @@ class ChatHistory:
         """See `History`."""
         return reversed(self._marks[1:-1])
 
+    def prompt(self) -> Mark:
+        """See `History`."""
+        return Mark(len(self._marks) - 1, self._marks[-1])
+
+    def beginning(self, length: int) -> bytes | None:
+        """See `History`."""
+        return self._marks[length] if length < len(self._marks) - 1 else None
+
 
 class TextHistory:
     """The prompt of a completion turn, continued by appending to prompt and answer."""
@@ -149,6 +165,14 @@ class TextHistory:
     def digests(self) -> Iterator[bytes]:
         """See `History`; none, since a text may continue any beginning of itself."""
         return iter(())
+
+    def prompt(self) -> Mark:
+        """See `History`."""
+        return Mark(len(self._prompt), _digest(self._prompt))
+
+    def beginning(self, length: int) -> bytes | None:
+        """See `History`."""
+        return _digest(self._prompt[:length]) if length < len(self._prompt) else None
 
 
 def scope_digest(api: str, body: Mapping[str, Any]) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from disaggpair_connector.contract import KV_TRANSFER_PARAMS
+from disaggpair_connector.contract import KV_TRANSFER_PARAMS, PAIR_PARAMS
 
 Api = Literal["chat", "completions"]
 Json = dict[str, Any]
@@ -84,6 +84,12 @@ class Handle:
     """`remote_engine_id`; changes when the engine restarts unless somebody pinned it."""
     tokens: int
     """Tokens whose KV D holds."""
+
+    @property
+    def pair_params(self) -> Mapping[str, Any]:
+        """Our connector's part of the parameters; empty without it."""
+        ours = orjson.loads(self.raw).get(PAIR_PARAMS)
+        return ours if isinstance(ours, dict) else {}
 
     def for_prefill(self) -> orjson.Fragment:
         """The parameters of a P leg that reads from D."""

@@ -24,6 +24,8 @@ MissReason = Literal[
     "text_prompt",
     "scope",
     "claimed",
+    "gone",
+    "unreachable",
     "no_handle",
     "other_engine",
     "refused",

@@ -5,7 +5,7 @@ turn must not wait long for what only saves time.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 from urllib.parse import urlsplit
@@ -87,7 +87,7 @@ class LeaseClient:
         # A hundred thousand rows take longer to read than a turn may wait.
         return await asyncio.to_thread(_read, parse_listing, body)
 
-    async def watch(self, listener: str, epoch: str, since: int) -> AsyncIterator[Event]:
+    async def watch(self, listener: str, epoch: str, since: int) -> AsyncGenerator[Event]:
         """Events after `since`, until the engine ends the watch in order.
 
         Raises:
