@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from disaggpair_router.leases.place import Place, Wanted
-from disaggpair_router.leases.rows import Event, Row
+from disaggpair_router.leases.rows import Event, Row, State
 
 Missing = Literal["first_turn", "scope", "claimed"]
 """Why no lease fits: none is known, only such of another prompt, or only such that others have."""
@@ -150,6 +150,12 @@ class LeaseBoard:
             for (owner, _), row in self._by_id.get(place.id, {}).items()
             if row.state == "granted"
         ]
+
+    def state(self, found: Found) -> State | None:
+        """How a lease is by now; None when it has ended."""
+        copy = self._copies.get(found.owner)
+        row = copy.rows.get(found.row.id) if copy else None
+        return row.state if row else None
 
     def mark(self, found: Found, state: Literal["granted", "claimed"]) -> None:
         """What this router did to a lease, before D's event of it comes."""

@@ -88,7 +88,7 @@ class LeaseTurn:
         elif self._is_told_later:
             self._leases.claims.expect(self._wanted.place)
         for older in self._older:
-            if older.row.state == "granted":
+            if self._leases.board.state(older) == "granted":
                 self._leases.claims.release(older)
 
     def discard(self, decode: Endpoint, params: object) -> None:
