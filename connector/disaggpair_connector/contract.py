@@ -4,6 +4,7 @@ Standard library only: operator and router read these names without vLLM or torc
 vLLM's own is listed with the release in which it was checked.
 """
 
+import re
 from typing import Final
 
 CONNECTOR_CLASS: Final = "DisaggPairConnector"
@@ -43,6 +44,9 @@ KV_TRANSFER_PARAMS: Final = "kv_transfer_params"
 
 PAIR_PARAMS: Final = "disaggpair"
 """Key inside the parameters of `KV_TRANSFER_PARAMS` that holds the object of our connector."""
+
+LEASE_ID: Final = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z_.-]{0,127}")
+"""A lease's id: stands in a path as it is."""
 
 LEASE_KEY_ENV: Final = "DISAGGPAIR_LEASE_KEY"
 """Bearer key with which a router lists, watches and claims the leases of a D."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from disaggpair_connector import wire
+from disaggpair_connector.contract import LEASE_ID
 from disaggpair_connector.wire import Declined, ReadAnswer
 
 Action = Literal["read", "finish", "release"]
@@ -30,7 +31,7 @@ class Question:
             is_host(self.host)
             and type(self.port) is int
             and 1 <= self.port <= 65_535
-            and _is_like(wire.LEASE_ID, self.lease)
+            and _is_like(LEASE_ID, self.lease)
             and _is_like(wire.TOKEN, self.token)
         )
 

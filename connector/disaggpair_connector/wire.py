@@ -30,9 +30,6 @@ MAX_BLOCK_ID: Final = 2**31 - 1
 MAX_GROUPS: Final = 256
 MAX_DEADLINE_S: Final = 86_400.0
 
-LEASE_ID: Final = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z_.-]{0,127}")
-"""A lease's id: stands in a path as it is."""
-
 TOKEN: Final = re.compile(r"[!-~]{1,256}")
 """A lease's token: printable ASCII without spaces."""
 

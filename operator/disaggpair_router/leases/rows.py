@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, get_args
 
 import orjson
 
-from disaggpair_connector.wire import LEASE_ID
+from disaggpair_connector.contract import LEASE_ID
 from disaggpair_router.leases.place import Place, parse_place
 
 State = Literal["granted", "claimed", "reading"]
