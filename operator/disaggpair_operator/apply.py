@@ -4,8 +4,12 @@ Every object is written by server-side apply. That changes nothing where the obj
 planned, and puts back what somebody else edited. One object's failure does not stop the others;
 but nothing is pruned after one, since what the plan drops may be what still serves in the place of
 the object that failed.
+
+Secrets come first and in a way of their own (`secret`). After the failure of one nothing else is
+written: pods that refer to it would not start, and would take the place of such as serve.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 from disaggpair_operator.cluster import (
@@ -17,7 +21,8 @@ from disaggpair_operator.cluster import (
     Unavailable,
 )
 from disaggpair_operator.model import Applied, Failure, Object, Observed, Owner, Plan, Ref
-from disaggpair_operator.ownership import is_controlled_by, owner_key, ref_of
+from disaggpair_operator.ownership import NotOurs, is_controlled_by, ref_of, require_ours
+from disaggpair_operator.secret import fill_secret, random_key
 
 Reason = Literal["NotOurs", "Invalid", "Forbidden", "Conflict", "Unavailable"]
 
@@ -33,32 +38,62 @@ _LOOKS: Final = 3
 """Attempts at one object that changes while it is written."""
 
 
-class _NotOurs(Exception):
-    """An object of a planned name belongs to somebody else."""
-
-
-async def apply(cluster: Cluster, plan: Plan, observed: Observed) -> Applied:
+async def apply(
+    cluster: Cluster, plan: Plan, observed: Observed, new_key: Callable[[], str] = random_key
+) -> Applied:
     """Make the cluster hold what the plan says. Never raises a ClusterError: they are collected.
 
     Nothing is written while the owner is being deleted: what is left is the garbage collector's,
-    and an object created now could outlive it.
+    and an object created now could outlive it. `new_key` draws the values of Secrets.
     """
     if observed.owner.deleting:
         return Applied()
+    made = await _fill_secrets(cluster, plan, observed.owner, new_key)
+    if made.failures:
+        return made
     present = {ref_of(child): child for child in observed.children}
+    written = await _apply_all(cluster, plan, present, observed.owner)
+    changed = (*made.changed, *written.changed)
+    if written.failures:
+        return Applied(changed=changed, failures=written.failures)
+    pruned = await _prune(cluster, plan, present)
+    return Applied(changed, pruned.pruned, pruned.failures)
+
+
+async def _fill_secrets(
+    cluster: Cluster, plan: Plan, owner: Owner, new_key: Callable[[], str]
+) -> Applied:
+    changed: list[Ref] = []
+    failures: list[Failure] = []
+    for wanted in plan.secrets:
+        ref = ref_of(wanted.obj)
+        try:
+            if await fill_secret(cluster, wanted, owner, new_key):
+                changed.append(ref)
+        except (ClusterError, NotOurs) as error:
+            failures.append(_failure(ref, error))
+    return Applied(changed=tuple(changed), failures=tuple(failures))
+
+
+async def _apply_all(
+    cluster: Cluster, plan: Plan, present: Mapping[Ref, Object], owner: Owner
+) -> Applied:
     changed: list[Ref] = []
     failures: list[Failure] = []
     for obj in plan.objects:
         ref = ref_of(obj)
         try:
-            if await _apply_one(cluster, obj, present.get(ref), observed.owner):
+            if await _apply_one(cluster, obj, present.get(ref), owner):
                 changed.append(ref)
-        except (ClusterError, _NotOurs) as error:
+        except (ClusterError, NotOurs) as error:
             failures.append(_failure(ref, error))
-    if failures:
-        return Applied(changed=tuple(changed), failures=tuple(failures))
+    return Applied(changed=tuple(changed), failures=tuple(failures))
+
+
+async def _prune(cluster: Cluster, plan: Plan, present: Mapping[Ref, Object]) -> Applied:
     planned = {ref_of(obj) for obj in plan.objects}
     pruned: list[Ref] = []
+    failures: list[Failure] = []
     for ref, child in present.items():
         if ref in planned or "deletionTimestamp" in child["metadata"]:
             continue
@@ -67,7 +102,7 @@ async def apply(cluster: Cluster, plan: Plan, observed: Observed) -> Applied:
             pruned.append(ref)
         except ClusterError as error:
             failures.append(_failure(ref, error))
-    return Applied(tuple(changed), tuple(pruned), tuple(failures))
+    return Applied(pruned=tuple(pruned), failures=tuple(failures))
 
 
 async def _apply_one(cluster: Cluster, obj: Object, child: Object | None, owner: Owner) -> bool:
@@ -78,12 +113,9 @@ async def _apply_one(cluster: Cluster, obj: Object, child: Object | None, owner:
     ours without the pair's label, which applying puts back.
     """
     if child is None:
-        ref = ref_of(obj)
-        child = await cluster.get(ref)
-        if child is not None and not is_controlled_by(child, owner.uid):
-            if owner_key(child) == (owner.namespace, owner.name):
-                raise Conflict(f"{ref} is of an earlier pair of this name and not yet collected")
-            raise _NotOurs
+        child = await cluster.get(ref_of(obj))
+        if child is not None:
+            require_ours(child, owner)
     if child is None:
         await cluster.apply(obj)
         return True
@@ -110,8 +142,8 @@ async def _apply_over(cluster: Cluster, obj: Object, child: Object, owner: Owner
     raise Conflict(f"{ref_of(obj)} changes faster than it can be written")
 
 
-def _failure(ref: Ref, error: ClusterError | _NotOurs) -> Failure:
-    if isinstance(error, _NotOurs):
+def _failure(ref: Ref, error: ClusterError | NotOurs) -> Failure:
+    if isinstance(error, NotOurs):
         return Failure(
             ref,
             "NotOurs",

@@ -6,7 +6,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from disaggpair_operator.model import Object, Ref
+from disaggpair_operator.model import Object, Ref, SecretView
 
 
 class ClusterError(Exception):
@@ -59,4 +59,16 @@ class Cluster(Protocol):
 
     async def patch_status(self, ref: Ref, status: Mapping[str, Any]) -> Object | None:
         """Replace the status of a custom resource; None when the object is gone."""
+        ...
+
+    async def look_at_secret(self, ref: Ref) -> SecretView | None:
+        """The Secret without its values, or None when there is none."""
+        ...
+
+    async def write_secret(self, obj: Object) -> None:
+        """Create the Secret; Conflict when there is one of its name.
+
+        With a resourceVersion in its metadata: set these keys of the Secret that has this version
+        and leave the others as they are; Conflict when it has another one.
+        """
         ...

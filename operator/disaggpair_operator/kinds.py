@@ -33,6 +33,9 @@ class Kind:
 PAIR: Final = Kind(names.API_VERSION, names.KIND, names.PLURAL)
 POD: Final = Kind("v1", "Pod", "pods")
 NODE: Final = Kind("v1", "Node", "nodes", namespaced=False)
+SECRET: Final = Kind("v1", "Secret", "secrets")
+"""Looked at one by one, by name, and in no other way: no right to list or watch can be bounded to
+Secrets with a label, so it would be one on all of them."""
 
 CHILDREN: Final = (
     Kind("v1", "ConfigMap", "configmaps"),
@@ -50,5 +53,5 @@ _BY_NAME: Final = {(k.api_version, k.kind): k for k in (PAIR, POD, NODE, *CHILDR
 
 
 def find_kind(api_version: str, kind: str) -> Kind | None:
-    """The table's entry, or None for a kind the operator has no business with."""
+    """The table's entry, or None for a kind that is not read and written as any other is."""
     return _BY_NAME.get((api_version, kind))

@@ -16,7 +16,7 @@ from typing import Any, Final
 import aiohttp
 from kubernetes.aio import client, config
 
-from disaggpair_operator import names
+from disaggpair_operator import kinds, names
 from disaggpair_operator.cluster import (
     ClusterError,
     Conflict,
@@ -26,11 +26,13 @@ from disaggpair_operator.cluster import (
 )
 from disaggpair_operator.errors import NoCredentials
 from disaggpair_operator.kinds import Kind, find_kind
-from disaggpair_operator.model import Object, Ref
+from disaggpair_operator.model import Object, Ref, SecretView
 from disaggpair_operator.ownership import ref_of
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=30, connect=10)
 _APPLY: Final = "application/apply-patch+yaml"
+_MERGE: Final = "application/merge-patch+json"
+_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _APPLY_QUERY: Final = {"fieldManager": names.FIELD_MANAGER, "force": "true"}
 _MAX_MESSAGE: Final = 1000
 """Characters of an API server's message that are kept; a 422 may quote whole objects."""
@@ -122,6 +124,33 @@ class KubeCluster:
             missing_ok=True,
         )
 
+    async def look_at_secret(self, ref: Ref) -> SecretView | None:
+        """See `cluster.Cluster`. The values are dropped here; nothing else sees them."""
+        path = _path(kinds.SECRET, ref.namespace, ref.name)
+        found = await self._request("GET", path, f"look at {ref}", missing_ok=True)
+        if found is None:
+            return None
+        rest = {key: value for key, value in found.items() if key != "data"}
+        data = found.get("data") or {}
+        return SecretView(rest, frozenset(key for key, value in data.items() if value))
+
+    async def write_secret(self, obj: Object) -> None:
+        """See `cluster.Cluster`. The answer would repeat the values, so its metadata is asked for.
+
+        A merge patch, since a server-side apply would drop the keys that it does not name.
+        """
+        ref = ref_of(obj)
+        exists = "resourceVersion" in obj["metadata"]
+        await self._request(
+            "PATCH" if exists else "POST",
+            _path(kinds.SECRET, ref.namespace, ref.name if exists else ""),
+            f"{'fill' if exists else 'create'} {ref}",
+            query={"fieldManager": names.FIELD_MANAGER},
+            body=obj,
+            content_type=_MERGE if exists else "application/json",
+            accept=_METADATA,
+        )
+
     async def credentials(self) -> Credentials:
         """Fresh credentials of this connection, for the watches of another client."""
         setup = self._api.configuration
@@ -143,6 +172,7 @@ class KubeCluster:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
         missing_ok: bool = False,
     ) -> dict[str, Any] | None:
         """One request; None for a missing object where that is an answer."""
@@ -151,7 +181,7 @@ class KubeCluster:
                 method,
                 path,
                 query_params=list((query or {}).items()),
-                header_params={"Accept": "application/json", "Content-Type": content_type},
+                header_params={"Accept": accept, "Content-Type": content_type},
                 body=_plain(body) if body is not None else None,
                 auth_settings=["BearerToken"],
             )
@@ -231,9 +261,9 @@ def _path(kind: Kind, namespace: str, name: str = "") -> str:
 
 def _error(status: int, what: str, data: bytes) -> ClusterError:
     """The protocol's error for an answer that is none."""
-    kinds: dict[int, type[ClusterError]] = {401: Forbidden, 403: Forbidden, 409: Conflict}
-    if status in kinds:
-        error = kinds[status]
+    known: dict[int, type[ClusterError]] = {401: Forbidden, 403: Forbidden, 409: Conflict}
+    if status in known:
+        error = known[status]
     elif status in (408, 410, 429) or status >= 500:
         error = Unavailable
     else:

@@ -69,6 +69,26 @@ class Observed:
 
 
 @dataclass(frozen=True)
+class KeySecret:
+    """A Secret whose values are drawn once and then neither read, shown nor changed."""
+
+    obj: Object
+    """The Secret without data."""
+    keys: tuple[str, ...]
+    """Keys of its data; one without a value gets a random one."""
+
+
+@dataclass(frozen=True)
+class SecretView:
+    """What the operator looks at of a Secret that exists."""
+
+    obj: Object
+    """The Secret without data."""
+    filled: frozenset[str]
+    """Keys of its data that have a value."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """What should exist for one pair."""
 
@@ -76,6 +96,8 @@ class Plan:
     """Hash of what both roles share."""
     objects: tuple[Object, ...]
     """Full objects for server-side apply, in the order of application."""
+    secrets: tuple[KeySecret, ...] = ()
+    """Secrets that the objects refer to; never pruned, since they end with the pair."""
     endpoint: str = ""
     """Base URL of the pair's API inside the cluster."""
     risk: str = ""

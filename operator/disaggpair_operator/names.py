@@ -27,6 +27,8 @@ MANAGED_BY: Final = "disaggpair-operator"
 PREFILL: Final = "prefill"
 DECODE: Final = "decode"
 ROUTER: Final = "router"
+KEYS: Final = "keys"
+"""The part that the pair's Secret is."""
 
 MAX_NAME: Final = 63
 _HASH_LENGTH: Final = 8

@@ -1,12 +1,12 @@
 """`disaggpair plan`: print what a DisaggPair becomes, without a cluster.
 
 The objects carry no owner reference, since the pair has no UID yet; all else is what the operator
-applies. The golden files of the tests are this command's output.
+applies. A Secret that it makes with random values is named in a comment. The golden files of the
+tests are this command's output.
 """
 
 import argparse
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +16,8 @@ from disaggpair_operator import names
 from disaggpair_operator.api.documents import MAX_CHARACTERS, documents
 from disaggpair_operator.api.parse import MAX_NAME, parse
 from disaggpair_operator.api.text import printable, shown
-from disaggpair_operator.model import Bind, Facts, Owner
+from disaggpair_operator.model import Bind, Facts, KeySecret, Owner, Plan
+from disaggpair_operator.ownership import ref_of
 from disaggpair_operator.plan import UnsupportedEngine, desired
 
 DEFAULT_IMAGE = "disaggpair/operator:dev"
@@ -77,21 +78,31 @@ def preview(text: str, facts: Facts) -> str:
     ]
     if not pairs:
         raise ValueError(f"no object of kind {names.KIND} in the input")
-    objects = [obj for raw in pairs for obj in _planned(raw, facts)]
-    return yaml.dump_all(objects, Dumper=_PlainDumper, sort_keys=False, width=100)
+    plans = [_planned(raw, facts) for raw in pairs]
+    objects = [dict(obj) for plan in plans for obj in plan.objects]
+    comments = [_comment(secret) for plan in plans for secret in plan.secrets]
+    return "".join(comments) + yaml.dump_all(
+        objects, Dumper=_PlainDumper, sort_keys=False, width=100
+    )
 
 
-def _planned(raw: dict[str, Any], facts: Facts) -> Iterator[dict[str, Any]]:
+def _comment(secret: KeySecret) -> str:
+    return (
+        f"# {ref_of(secret.obj)}: the operator makes it once, with random values for "
+        f"{' and '.join(secret.keys)}\n"
+    )
+
+
+def _planned(raw: dict[str, Any], facts: Facts) -> Plan:
     parsed = parse(raw)
     if isinstance(parsed, list):
         raise ValueError("\n".join(f"{_named(raw)}{fault}" for fault in parsed))
     name, namespace = raw["metadata"]["name"], raw["metadata"].get("namespace") or "default"
     owner = Owner(name=name, namespace=namespace, uid="", generation=0)
     try:
-        plan = desired(parsed, owner, facts)
+        return desired(parsed, owner, facts)
     except UnsupportedEngine as error:
         raise ValueError(f"{name}: {error}") from error
-    yield from (dict(obj) for obj in plan.objects)
 
 
 def _named(raw: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from disaggpair_operator.model import Applied, Facts, Failure, Object, Observed,
 from disaggpair_operator.observe import observe
 from disaggpair_operator.ownership import owner_of
 from disaggpair_operator.plan import UnsupportedEngine, desired
+from disaggpair_operator.secret import random_key
 from disaggpair_operator.status import next_status, unseen_status
 
 WAITING_S: Final = 15.0
@@ -31,11 +32,18 @@ _log = logging.getLogger(__name__)
 class Reconciler:
     """The reconcile of any pair of one cluster."""
 
-    def __init__(self, cluster: Cluster, facts: Facts, now: Callable[[], str]) -> None:
-        """`now` gives the time in RFC 3339, in UTC, to the second."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        facts: Facts,
+        now: Callable[[], str],
+        new_key: Callable[[], str] = random_key,
+    ) -> None:
+        """`now` gives the time in RFC 3339, in UTC, to the second; `new_key` a secret value."""
         self._cluster = cluster
         self._facts = facts
         self._now = now
+        self._new_key = new_key
 
     async def reconcile(self, key: Key) -> float | None:
         """Bring the cluster closer to what the pair asks for, and write its status.
@@ -63,7 +71,7 @@ class Reconciler:
             await self._publish(key, Applied(), previous, status)
             raise
         pair, plan, faults = self._plan(raw, owner)
-        applied = await apply(self._cluster, plan, observed) if plan else Applied()
+        applied = await apply(self._cluster, plan, observed, self._new_key) if plan else Applied()
         status = next_status(
             pair=pair,
             faults=faults,

@@ -1,5 +1,6 @@
 """One cluster for all tests of this folder, and a namespace for each test."""
 
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -8,11 +9,15 @@ from uuid import uuid4
 import pytest
 
 from disaggpair_bed.cluster import DEFAULT_NODES, Cluster
+from disaggpair_bed.controlplane.errors import ToolError
 from disaggpair_bed.controlplane.images import Images, bed_images
 from disaggpair_bed.node.api import Api
 from disaggpair_bed.node_bench import Watcher
+from disaggpair_bed.operator_bench import Bench, eventually
+from disaggpair_bed.operators import OperatorProcess, ServiceAccount
 
 TEST_TIMEOUT_S = 300
+CRD = Path(__file__).parents[2] / "crds" / "disaggpair.dev_disaggpairs.yaml"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -80,3 +85,47 @@ async def objects(cluster: Cluster, namespace: str) -> AsyncIterator[Watcher]:
     api = Api.from_kubeconfig(cluster.kubeconfig)
     yield Watcher(api, namespace)
     await api.aclose()
+
+
+@pytest.fixture(scope="module")
+def definition(cluster: Cluster) -> Iterator[None]:
+    """The CRD, for as long as this module runs unless it was there before."""
+    name = "disaggpairs.disaggpair.dev"
+    present = cluster.kubectl("get", "crd", name, "--ignore-not-found")
+    if not present:
+        cluster.kubectl("apply", "--server-side", "-f", str(CRD))
+        eventually(lambda: _serves(cluster, name), "the CRD in force")
+    yield
+    if not present:
+        cluster.kubectl("delete", "crd", name, "--timeout=60s", timeout_s=90)
+
+
+def _serves(cluster: Cluster, resource: str) -> bool:
+    try:
+        cluster.kubectl("get", resource, "--all-namespaces")
+    except ToolError:
+        return False
+    return True
+
+
+@pytest.fixture
+def bench(cluster: Cluster, definition: None, namespace: str, tmp_path: Path) -> Iterator[Bench]:
+    """A namespace whose operator has the chart's rights; a test starts it."""
+    account = ServiceAccount(cluster, namespace)
+    kubeconfig = account.write_kubeconfig(tmp_path / "operator.kubeconfig")
+    started: list[OperatorProcess] = []
+
+    def start(*flags: str) -> OperatorProcess:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        log = tmp_path / f"operator-{len(started)}.log"
+        process = OperatorProcess(kubeconfig, namespace, log, port, *flags)
+        process.start()
+        started.append(process)
+        return process
+
+    yield Bench(cluster, namespace, start)
+    for process in started:
+        process.stop()
+    account.remove()

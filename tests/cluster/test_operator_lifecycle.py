@@ -4,130 +4,20 @@ The pair's zone has no node, so its engines wait; all else is real: apply, owner
 collection, the CRD's rules, the watches.
 """
 
-import json
-import socket
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import pytest
 import yaml
 
-from disaggpair_bed.builders import FACTS, owner, pair, raw_pair
+from disaggpair_bed.builders import raw_pair
 from disaggpair_bed.cluster import Cluster
 from disaggpair_bed.controlplane.errors import ToolError
+from disaggpair_bed.operator_bench import EXPECTED, Bench, eventually
 from disaggpair_bed.operators import OperatorProcess, ServiceAccount
-from disaggpair_operator import kinds
-from disaggpair_operator.plan import desired
 
 ROOT = Path(__file__).parents[2]
 CRD = ROOT / "crds" / "disaggpair.dev_disaggpairs.yaml"
-BOUND_S = 60.0
-NOWHERE = {"placement": {"zone": "nowhere-1a"}}
-CHILDREN = ",".join(f"{kind.plural}.{kind.version}.{kind.group}" for kind in kinds.CHILDREN)
-EXPECTED = len(desired(pair(NOWHERE), owner(), FACTS).objects)
-
-T = TypeVar("T")
-
-
-def eventually(question: Callable[[], T], what: str) -> T:
-    """The first true answer; fails when there is none within the bound."""
-    deadline = time.monotonic() + BOUND_S
-    while not (answer := question()):
-        assert time.monotonic() < deadline, f"not within {BOUND_S:.0f} s: {what}"
-        time.sleep(0.1)
-    return answer
-
-
-class Bench:
-    """One namespace with an operator, and short ways to ask about it."""
-
-    def __init__(self, cluster: Cluster, namespace: str, start: Callable[..., OperatorProcess]):
-        self.cluster = cluster
-        self.namespace = namespace
-        self.start = start
-
-    def kubectl(self, *args: str, stdin: str | None = None) -> str:
-        return self.cluster.kubectl(*args, f"--namespace={self.namespace}", stdin=stdin)
-
-    def put(self, obj: dict[str, Any], *flags: str) -> None:
-        self.kubectl("apply", "--server-side", *flags, "-f", "-", stdin=json.dumps(obj))
-
-    def put_pair(self, changes: dict[str, Any] | None = None) -> None:
-        self.put(raw_pair({**NOWHERE, **(changes or {})}, namespace=self.namespace))
-
-    def get(self, *what: str) -> Any:
-        return json.loads(self.kubectl("get", *what, "--output=json", "--ignore-not-found") or "{}")
-
-    def pair(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.get("disaggpair", "chat")
-        return found
-
-    def children(self) -> list[dict[str, Any]]:
-        found = self.get(CHILDREN, "--selector=disaggpair.dev/pair=chat")
-        return list(found.get("items", []))
-
-    def condition(self, type_: str) -> dict[str, Any]:
-        conditions = self.pair().get("status", {}).get("conditions", [])
-        return next((c for c in conditions if c["type"] == type_), {})
-
-    def await_children(self) -> list[dict[str, Any]]:
-        return eventually(
-            lambda: found if len(found := self.children()) == EXPECTED else [],
-            f"{EXPECTED} children",
-        )
-
-    def versions(self) -> dict[str, str]:
-        objects = [self.pair(), *self.children()]
-        return {
-            f"{obj['kind']}/{obj['metadata']['name']}": obj["metadata"]["resourceVersion"]
-            for obj in objects
-        }
-
-
-@pytest.fixture(scope="module")
-def definition(cluster: Cluster) -> Iterator[None]:
-    """The CRD, for as long as this module runs unless it was there before."""
-    name = "disaggpairs.disaggpair.dev"
-    present = cluster.kubectl("get", "crd", name, "--ignore-not-found")
-    if not present:
-        cluster.kubectl("apply", "--server-side", "-f", str(CRD))
-        eventually(lambda: _serves(cluster, name), "the CRD in force")
-    yield
-    if not present:
-        cluster.kubectl("delete", "crd", name, "--timeout=60s", timeout_s=90)
-
-
-def _serves(cluster: Cluster, resource: str) -> bool:
-    try:
-        cluster.kubectl("get", resource, "--all-namespaces")
-    except ToolError:
-        return False
-    return True
-
-
-@pytest.fixture
-def bench(cluster: Cluster, definition: None, namespace: str, tmp_path: Path) -> Iterator[Bench]:
-    """A namespace whose operator has the chart's rights; a test starts it."""
-    account = ServiceAccount(cluster, namespace)
-    kubeconfig = account.write_kubeconfig(tmp_path / "operator.kubeconfig")
-    started: list[OperatorProcess] = []
-
-    def start(*flags: str) -> OperatorProcess:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        log = tmp_path / f"operator-{len(started)}.log"
-        process = OperatorProcess(kubeconfig, namespace, log, port, *flags)
-        process.start()
-        started.append(process)
-        return process
-
-    yield Bench(cluster, namespace, start)
-    for process in started:
-        process.stop()
-    account.remove()
 
 
 def test_a_pair_gets_children_that_it_owns_and_only_its_status_is_touched(bench: Bench) -> None:

@@ -10,6 +10,7 @@ from disaggpair_bed.fakes.cluster import FakeCluster
 from disaggpair_operator import kinds
 from disaggpair_operator.keys import Key
 from disaggpair_operator.kinds import Kind
+from disaggpair_operator.ownership import ref_of
 from disaggpair_operator.plan import desired
 from disaggpair_operator.reconcile import Reconciler
 
@@ -48,7 +49,7 @@ async def requests_made() -> set[Right]:
     key = Key("default", "chat")
     cluster.put(raw_pair())
     await reconciler.reconcile(key)
-    for child in [ref for ref in cluster.refs() if ref != key.ref]:
+    for child in [ref for ref in cluster.refs() if ref != key.ref and ref.kind != "Secret"]:
         found = cluster.take(child)
         assert found is not None
         # One more of each kind, which the plan lacks: it is pruned.
@@ -56,6 +57,10 @@ async def requests_made() -> set[Right]:
             merged(found, {"metadata": {"name": "dropped", "uid": "", "resourceVersion": ""}})
         )
     plan = desired(pair(), owner(), FACTS)
+    (secret,) = plan.secrets
+    emptied = cluster.take(ref_of(secret.obj))
+    assert emptied is not None
+    cluster.put({**emptied, "data": dict.fromkeys(secret.keys, "")})
     cluster.put(merged(engine_pod(plan, "prefill"), {"spec": {"nodeName": ""}}))
     await reconciler.reconcile(key)
     assert not [ref for ref in cluster.refs() if ref.name == "dropped"]
@@ -64,7 +69,9 @@ async def requests_made() -> set[Right]:
 
 def _kind(name: str) -> Kind:
     return next(
-        kind for kind in (kinds.PAIR, kinds.POD, kinds.NODE, *kinds.CHILDREN) if kind.kind == name
+        kind
+        for kind in (kinds.PAIR, kinds.POD, kinds.NODE, kinds.SECRET, *kinds.CHILDREN)
+        if kind.kind == name
     )
 
 
@@ -81,3 +88,8 @@ async def test_the_chart_grants_what_the_operator_asks_for_and_nothing_else() ->
     needed = made | watched() | creations | INDIRECT
     granted = rules("disaggpair.rules") | rules("disaggpair.nodeRules")
     assert granted == needed
+
+
+def test_secrets_can_be_made_and_filled_by_name_and_neither_listed_nor_deleted() -> None:
+    verbs = {verb for group, kind, verb in rules("disaggpair.rules") if kind == "secrets"}
+    assert verbs == {"create", "get", "patch"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from disaggpair_bed.builders import FACTS, merged, spec
 from disaggpair_operator import names
 from disaggpair_operator.api.v1alpha1 import DisaggPair
-from disaggpair_operator.model import Owner, Plan
+from disaggpair_operator.model import Object, Owner, Plan
 from disaggpair_operator.plan import desired
 
 # RFC 1123 subdomain of up to 253 characters, which is what Kubernetes allows as a name.
@@ -26,6 +26,7 @@ changes = st.fixed_dictionaries(
         "decode": st.fixed_dictionaries({"tensorParallelSize": st.integers(1, 64)}),
         "kvTransfer": st.fixed_dictionaries({"blockSize": st.sampled_from([16, 64, 256])}),
         "model": st.sampled_from([{"cache": {"claim": "c"}}, {"servedName": "s"}]),
+        "engine": st.sampled_from([{"connector": "Nixl"}, {"connector": "DisaggPair"}]),
     },
 )
 
@@ -33,6 +34,11 @@ changes = st.fixed_dictionaries(
 def plan_of(name: str, change: dict[str, Any]) -> Plan:
     pair = DisaggPair.model_validate_json(json.dumps({"spec": merged(spec(), change)}))
     return desired(pair, Owner(name, "agents", "u-1", 1), FACTS)
+
+
+def everything(plan: Plan) -> list[Object]:
+    """What exists once the plan is carried out."""
+    return [*(secret.obj for secret in plan.secrets), *plan.objects]
 
 
 def shuffled(value: Any) -> Any:
@@ -54,7 +60,7 @@ def test_names_are_valid_unique_and_short_enough_for_their_pods(
     name: str, change: dict[str, Any]
 ) -> None:
     plan = plan_of(name, change)
-    seen = [(obj["kind"], obj["metadata"]["name"]) for obj in plan.objects]
+    seen = [(obj["kind"], obj["metadata"]["name"]) for obj in everything(plan)]
     assert len(seen) == len(set(seen))
     for _, child in seen:
         assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", child), child
@@ -65,7 +71,7 @@ def test_names_are_valid_unique_and_short_enough_for_their_pods(
 def test_two_pairs_of_a_namespace_never_share_a_child(one: str, other: str) -> None:
     if one != other:
         children = [
-            {(obj["kind"], obj["metadata"]["name"]) for obj in plan_of(name, {}).objects}
+            {(obj["kind"], obj["metadata"]["name"]) for obj in everything(plan_of(name, {}))}
             for name in (one, other)
         ]
         assert not children[0] & children[1]
@@ -75,7 +81,7 @@ def test_two_pairs_of_a_namespace_never_share_a_child(one: str, other: str) -> N
 def test_every_object_carries_owner_and_labels_and_selectors_are_part_of_the_pod_labels(
     name: str, change: dict[str, Any]
 ) -> None:
-    for obj in plan_of(name, change).objects:
+    for obj in everything(plan_of(name, change)):
         assert obj["metadata"]["ownerReferences"][0]["uid"] == "u-1"
         labels = obj["metadata"]["labels"]
         assert all(len(value) <= names.MAX_NAME for value in labels.values())
@@ -133,3 +139,19 @@ def test_p_and_d_are_bound_to_one_zone_and_kept_off_each_others_hosts(
         ]
         assert apart["labelSelector"]["matchLabels"][names.ROLE_LABEL] == other
         assert apart["topologyKey"] == "kubernetes.io/hostname"
+
+
+@given(pair_names, changes)
+def test_a_key_of_a_secret_is_given_to_pods_by_reference_and_every_reference_is_filled(
+    name: str, change: dict[str, Any]
+) -> None:
+    plan = plan_of(name, change)
+    filled = {(s.obj["metadata"]["name"], key) for s in plan.secrets for key in s.keys}
+    for obj in plan.objects:
+        if obj["kind"] == "Deployment":
+            (container,) = obj["spec"]["template"]["spec"]["containers"]
+            for entry in container["env"]:
+                if entry["name"].startswith("DISAGGPAIR_"):
+                    ref = entry["valueFrom"]["secretKeyRef"]
+                    assert (ref["name"], ref["key"]) in filled
+    assert not any("data" in secret.obj or "stringData" in secret.obj for secret in plan.secrets)

@@ -57,6 +57,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [configmaps, serviceaccounts, services]
   verbs: [create, delete, get, list, patch, watch]
+# By name alone: each pair's own Secret. To list or watch would be a right on all Secrets' values.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create, get, patch]
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [create, delete, get, list, patch, watch]

@@ -69,7 +69,9 @@ _SHORT: Final = "|".join(map(_beginnings, _SHORT_FLAGS))
 
 # Go's \s is ASCII and Python's is not; the class keeps both engines of one mind.
 OWNED_ARGUMENT: Final = rf"^-(-({_pattern()})|{_SHORT})([.= \t\n\f\r]|$)"
-OWNED_VARIABLE: Final = r"^(VLLM_NIXL_.*|FI_PROVIDER|POD_IP|VLLM_HOST_IP|VLLM_CONFIG_ROOT)$"
+OWNED_VARIABLE: Final = (
+    r"^(DISAGGPAIR_.*|VLLM_NIXL_.*|FI_PROVIDER|POD_IP|VLLM_HOST_IP|VLLM_CONFIG_ROOT)$"
+)
 
 # The API server stops a rule that costs too much while it runs; text after the flag costs as much
 # as the flag, so it is cut off first. One letter more than the longest flag shows whether it ends.

@@ -3,6 +3,7 @@
 from disaggpair_operator import names
 from disaggpair_operator.api.v1alpha1 import DisaggPair
 from disaggpair_operator.model import Facts, Owner, Plan
+from disaggpair_operator.plan.keys import key_secrets
 from disaggpair_operator.plan.kv_transfer import RoleName
 from disaggpair_operator.plan.policy import disruption_budget, engine_policy
 from disaggpair_operator.plan.releases import choose_release
@@ -25,7 +26,7 @@ def desired(pair: DisaggPair, owner: Owner, facts: Facts) -> Plan:
     choice = choose_release(spec)
     release = choice.release
     shared = revision(spec, release)
-    objects = [engine_policy(owner)]
+    objects = [engine_policy(owner, spec)]
     for role in _ROLES:
         objects += [
             disruption_budget(owner, role),
@@ -36,6 +37,7 @@ def desired(pair: DisaggPair, owner: Owner, facts: Facts) -> Plan:
     return Plan(
         revision=shared,
         objects=tuple(objects),
+        secrets=key_secrets(owner, spec),
         endpoint=_endpoint(owner, spec.router.service.port),
         risk=choice.risk,
     )

@@ -4,7 +4,8 @@ from typing import Any
 
 from disaggpair_connector import contract
 from disaggpair_operator.api.v1alpha1 import EnvVar, Role, Spec
-from disaggpair_operator.model import Bind
+from disaggpair_operator.model import Bind, Owner
+from disaggpair_operator.plan.keys import engine_keys
 from disaggpair_operator.plan.kv_transfer import (
     LEASE_PORT,
     SIDE_CHANNEL_PORT,
@@ -64,7 +65,7 @@ def engine_ports(spec: Spec) -> dict[str, int]:
     return ports
 
 
-def engine_environment(spec: Spec, role: RoleName) -> list[dict[str, Any]]:
+def engine_environment(owner: Owner, spec: Spec, role: RoleName) -> list[dict[str, Any]]:
     """Environment of one role; the user's variables come last and cannot replace ours."""
     pod_ip = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
     env: list[dict[str, Any]] = [
@@ -73,6 +74,7 @@ def engine_environment(spec: Spec, role: RoleName) -> list[dict[str, Any]]:
         # The default is localhost, which peers on another host cannot reach.
         {"name": contract.SIDE_CHANNEL_HOST_ENV, "valueFrom": pod_ip},
         {"name": contract.SIDE_CHANNEL_PORT_ENV, "value": str(SIDE_CHANNEL_PORT)},
+        *engine_keys(owner, spec),
     ]
     if spec.model.cache:
         env.append({"name": "HF_HOME", "value": MODEL_CACHE_PATH})

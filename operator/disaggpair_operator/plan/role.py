@@ -88,7 +88,7 @@ def _pod_spec(
         "imagePullPolicy": spec.engine.pull_policy,
         "command": ["vllm", "serve"],
         "args": engine_arguments(spec, release, role, facts.bind),
-        "env": engine_environment(spec, role),
+        "env": engine_environment(owner, spec, role),
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"}
             for name, port in engine_ports(spec).items()

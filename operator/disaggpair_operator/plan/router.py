@@ -7,6 +7,7 @@ from disaggpair_operator import names
 from disaggpair_operator.api.v1alpha1 import Resources, Spec
 from disaggpair_operator.model import Facts, Owner
 from disaggpair_operator.plan.engine_args import HTTP_PORT
+from disaggpair_operator.plan.keys import router_keys
 from disaggpair_operator.plan.kv_transfer import verifies_reads
 from disaggpair_operator.plan.metadata import child, labels, selector
 from disaggpair_operator.plan.releases import Release
@@ -138,7 +139,8 @@ def _pod_spec(owner: Owner, spec: Spec, facts: Facts) -> dict[str, Any]:
             {
                 "name": "POD_IP",
                 "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}},
-            }
+            },
+            *router_keys(owner, spec),
         ],
         "ports": [
             {"name": "http", "containerPort": API_PORT, "protocol": "TCP"},

@@ -33,6 +33,20 @@ def test_plan_prints_the_objects_without_an_owner(
     assert not any("ownerReferences" in obj["metadata"] for obj in objects)
 
 
+def test_plan_names_the_secret_that_the_operator_makes_and_shows_no_value(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pair.yaml"
+    path.write_text(PAIR)
+    assert main(["plan", "-f", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(
+        "# Secret default/chat-keys: the operator makes it once, with random values for "
+        "lease-key and conversation-key\n"
+    )
+    assert "Secret" not in [obj["kind"] for obj in yaml.safe_load_all(text)]
+
+
 def test_plan_reads_standard_input(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,9 +22,10 @@ from disaggpair_operator.cluster import (
 from disaggpair_operator.errors import NoCredentials
 from disaggpair_operator.keys import Key
 from disaggpair_operator.kube import KubeCluster, connect
-from disaggpair_operator.model import Ref
+from disaggpair_operator.model import Ref, SecretView
 
 DEPLOYMENT = Ref("apps/v1", "Deployment", "default", "chat-prefill")
+SECRET = Ref("v1", "Secret", "default", "chat-keys")
 PAIR = Key("default", "chat").ref
 
 
@@ -148,6 +149,54 @@ async def test_a_status_is_applied_to_the_subresource_alone(cluster: KubeCluster
         "metadata": {"name": "chat", "namespace": "default"},
         "status": {"observedGeneration": 3, "conditions": []},
     }
+
+
+async def test_of_a_secret_only_the_names_of_filled_keys_are_kept(
+    cluster: KubeCluster, api: Api
+) -> None:
+    metadata = {"name": "chat-keys", "resourceVersion": "7"}
+    api.body = {"kind": "Secret", "metadata": metadata, "data": {"a": "c2VjcmV0", "b": ""}}
+    seen = await cluster.look_at_secret(SECRET)
+    assert seen == SecretView({"kind": "Secret", "metadata": metadata}, frozenset({"a"}))
+    assert "c2VjcmV0" not in repr(seen)
+    api.body = {"kind": "Secret", "metadata": metadata}
+    assert await cluster.look_at_secret(SECRET) == SecretView(api.body, frozenset())
+    api.status, api.body = 404, {"kind": "Status", "message": "not found"}
+    assert await cluster.look_at_secret(SECRET) is None
+    assert {request[:2] for request in api.requests} == {
+        ("GET", "/api/v1/namespaces/default/secrets/chat-keys")
+    }
+
+
+async def test_a_secret_is_created_or_filled_and_not_sent_back(
+    cluster: KubeCluster, api: Api
+) -> None:
+    metadata = {"name": "chat-keys", "namespace": "default"}
+    new = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"a": "eA=="}}
+    there = {**new, "metadata": {**metadata, "uid": "u-1", "resourceVersion": "7"}}
+    await cluster.write_secret(new)
+    await cluster.write_secret(there)
+    manager = {"fieldManager": "disaggpair-operator"}
+    folder = "/api/v1/namespaces/default/secrets"
+    assert api.requests == [
+        ("POST", folder, manager, new),
+        ("PATCH", f"{folder}/chat-keys", manager, there),
+    ]
+    assert [headers["Content-Type"] for headers in api.headers] == [
+        "application/json",
+        "application/merge-patch+json",
+    ]
+    assert {headers["Accept"] for headers in api.headers} == {
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    }
+
+
+async def test_a_secret_is_read_and_written_in_no_other_way(cluster: KubeCluster, api: Api) -> None:
+    with pytest.raises(Rejected):
+        await cluster.get(SECRET)
+    with pytest.raises(Rejected):
+        await cluster.list("v1", "Secret", "default")
+    assert api.requests == []
 
 
 async def test_a_missing_object_is_an_answer_where_that_makes_sense(

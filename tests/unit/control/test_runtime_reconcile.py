@@ -52,7 +52,8 @@ class Bench:
 
 
 def planned_refs() -> set[Ref]:
-    return {ref_of(obj) for obj in desired(pair(), owner(), FACTS).objects}
+    plan = desired(pair(), owner(), FACTS)
+    return {ref_of(obj) for obj in (*plan.objects, *(secret.obj for secret in plan.secrets))}
 
 
 async def test_a_new_pair_gets_all_children_and_a_status_in_one_reconcile() -> None:

@@ -27,7 +27,8 @@ BOUND_S = 30.0
 HUSHED = ("kopf", "asyncio", "aiohttp", "kubernetes")
 PAIR = Key("default", "chat").ref
 SERVICE = Ref("v1", "Service", "default", "chat-prefill")
-PLANNED = {ref_of(obj) for obj in desired(pair(), owner(), FACTS).objects}
+PLAN = desired(pair(), owner(), FACTS)
+PLANNED = {ref_of(obj) for obj in (*PLAN.objects, *(secret.obj for secret in PLAN.secrets))}
 
 
 async def eventually(question: Callable[[], bool]) -> None:

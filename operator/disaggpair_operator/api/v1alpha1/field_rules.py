@@ -97,8 +97,8 @@ def owned_rules(where: str) -> tuple[Rule, ...]:
         Rule(
             cel=f"!has(self.env) || self.env.all(e, !({OWNED_VARIABLE_CEL}))",
             message=(
-                f"{where}.env must not set VLLM_NIXL_*, FI_PROVIDER, POD_IP, VLLM_HOST_IP or "
-                f"VLLM_CONFIG_ROOT: {_SET}"
+                f"{where}.env must not set DISAGGPAIR_*, VLLM_NIXL_*, FI_PROVIDER, POD_IP, "
+                f"VLLM_HOST_IP or VLLM_CONFIG_ROOT: {_SET}"
             ),
             check=lambda self: not owned_variables(_names(self.env)),
             explain=lambda self: (

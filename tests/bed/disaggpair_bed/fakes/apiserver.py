@@ -28,7 +28,7 @@ _META = (
         namespaced=False,
     ),
 )
-_ALL = (kinds.PAIR, kinds.POD, kinds.NODE, *kinds.CHILDREN, *_META)
+_ALL = (kinds.PAIR, kinds.POD, kinds.NODE, kinds.SECRET, *kinds.CHILDREN, *_META)
 
 
 class FakeApiServer:
@@ -73,6 +73,9 @@ class FakeApiServer:
             return _status(404, "the server could not find the requested resource")
         if request.method == "PATCH":
             return await self._patch(request, kind, namespace, name)
+        if request.method == "POST":
+            await self._cluster.write_secret(await request.json())
+            return web.json_response({})
         if name:
             obj = await self._cluster.get(Ref(api_version, kind.kind, namespace, name[0]))
             return web.json_response(obj) if obj else _status(404, "not found")

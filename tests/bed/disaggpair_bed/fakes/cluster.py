@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from disaggpair_operator.cluster import ClusterError, Conflict
-from disaggpair_operator.model import Object, Ref
+from disaggpair_operator.model import Object, Ref, SecretView
 from disaggpair_operator.ownership import ref_of
 
 OPERATOR = "disaggpair-operator"
@@ -84,7 +84,7 @@ class FakeCluster:
 
     def writes(self) -> list[Call]:
         """The logged calls that may change something."""
-        return [call for call in self.calls if call.verb in ("patch", "delete")]
+        return [call for call in self.calls if call.verb in ("create", "patch", "delete")]
 
     # -- the protocol -------------------------------------------------------------------------
 
@@ -132,6 +132,32 @@ class FakeCluster:
             found["status"] = copy.deepcopy(dict(status))
             self._touch(found)
         return self.take(ref)
+
+    async def look_at_secret(self, ref: Ref) -> SecretView | None:
+        """See the protocol."""
+        self._log(Call("get", ref.kind, ref.name))
+        found = self._objects.get(ref)
+        if found is None:
+            return None
+        rest = copy.deepcopy({key: value for key, value in found.items() if key != "data"})
+        data = found.get("data") or {}
+        return SecretView(rest, frozenset(key for key, value in data.items() if value))
+
+    async def write_secret(self, obj: Object) -> None:
+        """See the protocol."""
+        ref = ref_of(obj)
+        found = self._objects.get(ref)
+        version = obj["metadata"].get("resourceVersion")
+        self._log(Call("patch" if version else "create", ref.kind, ref.name))
+        if version is None:
+            if found is not None:
+                raise Conflict(f"{ref} exists")
+            self._apply(obj, f"{OPERATOR}-create")
+            return
+        if found is None or found["metadata"]["resourceVersion"] != version:
+            raise Conflict(f"{ref} has another version")
+        _merge(found, {"data": obj["data"]})
+        self._touch(found)
 
     # -- inside -------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ def _owned_arguments() -> tuple[Case, ...]:
 
 def _owned_variables() -> tuple[Case, ...]:
     owned = (
+        "DISAGGPAIR_LEASE_KEY",
         "VLLM_NIXL_SIDE_CHANNEL_HOST",
         "VLLM_NIXL_SIDE_CHANNEL_PORT",
         "VLLM_NIXL_ABORT_REQUEST_TIMEOUT",
