@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from disaggpair_router.client import Cut
+from disaggpair_router.door import Caller, Door
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.errors import (
     BodyTooLarge,
@@ -32,6 +33,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _JSON = "application/json"
 _COMMENT = b": keep-alive\n\n"
 _REQUEST_ID = web.RequestKey("request_id", str)
+_CALLER = web.RequestKey("caller", Caller)
 
 
 class HttpClient:
@@ -102,6 +104,7 @@ class Routes:
     def __init__(
         self,
         *,
+        door: Door,
         reader: RequestReader,
         turns: Turns,
         engines: Engines,
@@ -110,6 +113,7 @@ class Routes:
         keepalive_s: float,
     ) -> None:
         self._keepalive_s = keepalive_s
+        self.door = door
         self.reader = reader
         self.turns = turns
         self._engines = engines
@@ -121,9 +125,9 @@ class Routes:
         app = web.Application(client_max_size=max_body_bytes)
         app.add_routes(
             [
-                web.post(PATHS["chat"], _answering(self._completion("chat"))),
-                web.post(PATHS["completions"], _answering(self._completion("completions"))),
-                web.get("/v1/models", _answering(self._models)),
+                web.post(PATHS["chat"], self._admitting(self._completion("chat"))),
+                web.post(PATHS["completions"], self._admitting(self._completion("completions"))),
+                web.get("/v1/models", self._admitting(self._models)),
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
                 web.route("*", "/{path:.*}", _answering(self._unknown)),
@@ -131,10 +135,19 @@ class Routes:
         )
         return app
 
+    def _admitting(self, handler: Handler) -> Handler:
+        """Let callers in who may come, before anything of a body is read."""
+
+        async def handle(http: web.Request) -> web.StreamResponse:
+            http[_CALLER] = self.door.caller(http.headers, http.remote or "")
+            return await handler(http)
+
+        return _answering(handle)
+
     def _completion(self, api: Api) -> Handler:
         async def handle(http: web.Request) -> web.StreamResponse:
             raw = await _body(http)
-            request = self.reader.read(api, raw, http.headers, http[_REQUEST_ID])
+            request = self.reader.read(api, raw, http.headers, http[_REQUEST_ID], http[_CALLER])
             headers = _reply_headers(request)
             client = HttpClient(http, headers)
             turn = self._running.start(self._turn(request, client))
@@ -179,9 +192,8 @@ class Routes:
         choice = self._endpoints.choose(single=True)
         if choice is None:
             raise NoEndpoint("No engine is ready.", retry_after_s=RETRY_AFTER_S)
-        sent = {"Authorization": http.headers.get("Authorization", "")}
-        headers = {name: value for name, value in sent.items() if value}
-        body = await self._engines.get(choice.decode, "/v1/models", headers)
+        credentials = http[_CALLER].credentials
+        body = await self._engines.get(choice.decode, "/v1/models", credentials)
         return web.Response(body=body, content_type=_JSON)
 
     async def _healthz(self, _: web.Request) -> web.StreamResponse:

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 from disaggpair_router.app import Routes
 from disaggpair_router.config import RouterConfig
+from disaggpair_router.conversation import Keys
 from disaggpair_router.decode import DecodeLeg
+from disaggpair_router.door import Door
 from disaggpair_router.endpoints import Endpoints
+from disaggpair_router.environment import Environment
 from disaggpair_router.handles import Handles
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.prefill import PrefillLeg
@@ -14,6 +17,7 @@ from disaggpair_router.release import Releases
 from disaggpair_router.request import RequestReader
 from disaggpair_router.running import Running
 from disaggpair_router.session import Conversations
+from disaggpair_router.tenants import Tenants, networks
 from disaggpair_router.turn import Turns
 from disaggpair_router.upstream import Engines
 
@@ -34,7 +38,7 @@ class Parts:
     routes: Routes
 
 
-def assemble(config: RouterConfig, clock: Callable[[], float]) -> Parts:
+def assemble(config: RouterConfig, clock: Callable[[], float], environment: Environment) -> Parts:
     """All parts of a router; `engines` has to be entered before the first turn."""
     table = Conversations(
         max_entries=config.limits.max_conversations,
@@ -43,7 +47,12 @@ def assemble(config: RouterConfig, clock: Callable[[], float]) -> Parts:
     )
     metrics = Metrics(handles=lambda: table.handles)
     running = Running(max_abandoned=config.limits.max_abandoned)
-    engines = Engines(connect_s=config.timeouts.connect_s)
+    keys = Keys(environment.conversation_secret)
+    door = Door(_tenants(config), keys, engine_key=environment.engine_key)
+    engines = Engines(
+        connect_s=config.timeouts.connect_s,
+        own_key=bool(environment.engine_key) or not door.tenants.is_open,
+    )
     endpoints = Endpoints(
         revision=config.revision,
         single_engine=config.fallback == "SingleEngine",
@@ -80,8 +89,10 @@ def assemble(config: RouterConfig, clock: Callable[[], float]) -> Parts:
         clock=clock,
     )
     routes = Routes(
+        door=door,
         reader=RequestReader(
             config.conversation_headers,
+            keys=keys,
             bidirectional=config.kv.bidirectional,
             verified_reads=config.kv.verified_reads,
         ),
@@ -92,3 +103,12 @@ def assemble(config: RouterConfig, clock: Callable[[], float]) -> Parts:
         keepalive_s=config.timeouts.keepalive_s,
     )
     return Parts(engines, endpoints, handles, releases, metrics, running, routes)
+
+
+def _tenants(config: RouterConfig) -> Tenants:
+    """The tenants before their keys are read: nobody's key is good."""
+    return Tenants(
+        digests={} if config.tenants.directory else None,
+        header=config.tenants.header,
+        trusted=networks(config.tenants.trusted_proxies),
+    )

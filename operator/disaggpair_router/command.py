@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import orjson
 from pydantic import ValidationError
 
 from disaggpair_router.config import RouterConfig
+from disaggpair_router.environment import Environment
 from disaggpair_router.errors import ConfigError
 
 _STREAMS_HANDLES_SINCE = (0, 33)
@@ -60,6 +62,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("SingleEngine", "Refuse"),
         help="what happens while no pair is ready (default: SingleEngine)",
     )
+    parser.add_argument(
+        "--tenants",
+        metavar="DIR",
+        help="digests of API keys, a file for each tenant; without it no key is asked for",
+    )
+    parser.add_argument(
+        "--tenant-header", metavar="NAME", help="header in which a gateway names the tenant"
+    )
+    parser.add_argument(
+        "--trusted-proxy",
+        action="append",
+        metavar="CIDR",
+        help="addresses of the gateway whose header counts; repeatable",
+    )
     parser.add_argument("--prefill-timeout", type=float, metavar="S", help="limit of the P leg")
     parser.add_argument(
         "--log-format", choices=("human", "json"), default="human", help="form of a turn's line"
@@ -70,9 +86,9 @@ def run(args: argparse.Namespace) -> int:
     """Serve until a signal; 2 when the configuration is wrong."""
     try:
         config = configuration(args)
+        environment = Environment.of(os.environ)
     except ConfigError as error:
-        print(f"disaggpair router: {error}", file=sys.stderr)
-        return _USAGE
+        return _refused(error)
     import uvloop
 
     from disaggpair_router.server import serve
@@ -83,11 +99,18 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(config))
+            runner.run(serve(config, environment))
+    except ConfigError as error:
+        return _refused(error)
     except OSError as error:
         print(f"disaggpair router: cannot listen: {error.strerror}", file=sys.stderr)
         return 1
     return _OK
+
+
+def _refused(error: ConfigError) -> int:
+    print(f"disaggpair router: {error}", file=sys.stderr)
+    return _USAGE
 
 
 def configuration(args: argparse.Namespace) -> RouterConfig:
@@ -118,6 +141,10 @@ def configuration(args: argparse.Namespace) -> RouterConfig:
     if args.engine_version is not None:
         kv["handle_in_stream"] = _release(args.engine_version) >= _STREAMS_HANDLES_SINCE
     _set(_section(fields, "timeouts"), "prefill_s", args.prefill_timeout)
+    tenants = _section(fields, "tenants")
+    _set(tenants, "directory", args.tenants)
+    _set(tenants, "header", args.tenant_header)
+    _set(tenants, "trusted_proxies", args.trusted_proxy)
     try:
         return RouterConfig.model_validate(fields)
     except ValidationError as error:

@@ -3,7 +3,9 @@
 The operator's plan renders this model into a ConfigMap, so a field is renamed in one place only.
 """
 
-from typing import Annotated, Literal, Self
+import ipaddress
+import re
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -12,6 +14,10 @@ from disaggpair_connector.contract import EXPIRY_MARGIN_S
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
+
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_TAKEN_HEADERS: Final = ("authorization", "x-api-key", "x-request-id", "traceparent", "tracestate")
+"""Headers that mean something else to the router."""
 
 
 def _is_base_url(url: str) -> bool:
@@ -153,6 +159,50 @@ class Limits(_Part):
     """Turns whose client left that may run on in the background until it is safe to end them."""
 
 
+class Tenants(_Part):
+    """Who may use the pair, apart from all others. Without any of it everybody may."""
+
+    directory: str = ""
+    """Directory with the digests of API keys, such as a mounted Secret: a file for each tenant,
+    a hexadecimal SHA-256 digest on each line. Empty: no keys are asked for."""
+    header: str = ""
+    """Request header in which a gateway names the tenant. Empty: none does."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses of the gateway as CIDR blocks; from others its header does not count."""
+    reload_s: Seconds = 5.0
+    """Seconds between two looks at the directory."""
+
+    @field_validator("header")
+    @classmethod
+    def _is_header_name(cls, header: str) -> str:
+        if header and not _HEADER_NAME.fullmatch(header):
+            raise ValueError(f"{header!a} is not the name of a header")
+        if header.lower() in _TAKEN_HEADERS:
+            raise ValueError(f"{header} has another meaning: choose another header")
+        return header
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_blocks(cls, blocks: tuple[str, ...]) -> tuple[str, ...]:
+        for block in blocks:
+            try:
+                network = ipaddress.ip_network(block)
+            except ValueError:
+                raise ValueError(f"{block!a} is not a CIDR block such as 10.0.0.0/8") from None
+            if not network.prefixlen:
+                raise ValueError(f"{block} is every address: anybody could be any tenant")
+        return blocks
+
+    @model_validator(mode="after")
+    def _header_needs_proxies(self) -> Self:
+        if self.header and not self.trusted_proxies:
+            raise ValueError(
+                f"header is {self.header}, but trusted_proxies is empty: "
+                "name the addresses of the gateway that sets it"
+            )
+        return self
+
+
 class RouterConfig(_Part):
     """Everything a router process is told at its start."""
 
@@ -173,5 +223,15 @@ class RouterConfig(_Part):
     conversation_headers: tuple[str, ...] = ("x-conversation-id", "x-session-id")
     """Request headers that may carry the conversation id, first match wins; the body's
     `conversation_id` comes before them."""
+    tenants: Tenants = Tenants()
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _tenant_is_no_conversation(self) -> Self:
+        taken = [name.lower() for name in self.conversation_headers]
+        if self.tenants.header.lower() in taken:
+            raise ValueError(
+                f"tenants.header is {self.tenants.header}, which is one of conversation_headers"
+            )
+        return self

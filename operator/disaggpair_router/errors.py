@@ -4,6 +4,8 @@ RouterError
   ClientError         the request cannot be served as it is
     BadRequest        400
       Unsendable      400: it cannot be written as JSON again, so no engine saw anything of it
+    Unauthorized      401: the API key is missing or not known
+    Forbidden         403: not from here, or not for this tenant
     BodyTooLarge      413
     UnsupportedEncoding 415
     UnknownRoute      404
@@ -67,6 +69,18 @@ class BadRequest(ClientError):
 
 class Unsendable(BadRequest):
     """The body was read but cannot be written again; nothing was sent."""
+
+
+class Unauthorized(ClientError):
+    """The caller has shown no key that is known."""
+
+    status, code = 401, "invalid_api_key"
+
+
+class Forbidden(ClientError):
+    """The caller may not ask, or not as this tenant."""
+
+    status, code = 403, "forbidden"
 
 
 class BodyTooLarge(ClientError):
@@ -171,4 +185,6 @@ def error_answer(error: Exception, request_id: str) -> ErrorAnswer:
     headers = {}
     if isinstance(error, RouterError) and error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
+    if status == Unauthorized.status:
+        headers["WWW-Authenticate"] = "Bearer"
     return ErrorAnswer(status, error_body(error, request_id), headers)

@@ -3,7 +3,7 @@
 Called by `app` with the raw body; the result is what `turn` runs. No HTTP here.
 """
 
-import hashlib
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import orjson
 
+from disaggpair_router.conversation import Conversation, Keys, conversation_of
+from disaggpair_router.door import Caller
 from disaggpair_router.errors import BadRequest
 from disaggpair_router.history import (
     ChatHistory,
@@ -25,29 +27,11 @@ PATHS: Final[Mapping[Api, str]] = {
     "chat": "/v1/chat/completions",
     "completions": "/v1/completions",
 }
-MAX_ID_BYTES: Final = 256
-_MAX_REQUEST_ID: Final = 128
-_FORWARDED: Final = ("authorization", "x-vllm-priority", "traceparent", "tracestate")
-"""Request headers that reach the engines. A rank or request id of the client's would not fit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """Which conversation a turn belongs to."""
-
-    id: str
-    key: bytes
-    """Keyed digest of the id and of the caller's credentials, so that one caller's id never
-    finds another one's conversation."""
-    owner: bytes
-    """Keyed digest of the credentials alone."""
-    is_minted: bool
-    """The client sent no id: its history has to tell which conversation it continues."""
-
-    @property
-    def label(self) -> str:
-        """What logs show."""
-        return self.key.hex()[:12]
+_REQUEST_ID: Final = re.compile(r"[!-~]{1,128}")
+_FORWARDED: Final = ("x-vllm-priority", "traceparent", "tracestate")
+"""Request headers that reach the engines besides the credentials. A rank or request id of the
+client's would not fit."""
+_ANYBODY: Final = Caller()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +52,8 @@ class TurnRequest:
     request_id: str
     headers: Mapping[str, str]
     """What is forwarded to the engines."""
+    tenant: str = ""
+    """Whose turn it is; empty where there are no tenants."""
 
     @property
     def path(self) -> str:
@@ -87,24 +73,41 @@ class RequestReader:
         self,
         conversation_headers: Sequence[str],
         *,
+        keys: Keys,
         bidirectional: bool,
         verified_reads: bool = False,
     ) -> None:
-        self._headers = conversation_headers
+        self._names = conversation_headers
+        self._keys = keys
         self._bidirectional = bidirectional
         self._verified_reads = verified_reads
-        self._secret = secrets.token_bytes(32)
 
-    def read(self, api: Api, raw: bytes, headers: Mapping[str, str], given_id: str) -> TurnRequest:
+    def read(
+        self,
+        api: Api,
+        raw: bytes,
+        headers: Mapping[str, str],
+        given_id: str,
+        caller: Caller = _ANYBODY,
+    ) -> TurnRequest:
         """The request, or BadRequest. `headers` is looked up without regard to case."""
         try:
-            return self._read(api, raw, headers, given_id)
+            return self._read(api, raw, headers, given_id, caller)
         except (orjson.JSONEncodeError, RecursionError):
             raise BadRequest("The body is nested too deeply.") from None
 
-    def _read(self, api: Api, raw: bytes, headers: Mapping[str, str], given_id: str) -> TurnRequest:
+    def _read(
+        self, api: Api, raw: bytes, headers: Mapping[str, str], given_id: str, caller: Caller
+    ) -> TurnRequest:
         body = without_transfer_keys(_object(raw))
-        conversation = self._conversation(body.pop("conversation_id", None), headers)
+        conversation = conversation_of(
+            body.pop("conversation_id", None),
+            headers,
+            self._names,
+            owner=caller.owner,
+            keys=self._keys,
+            mint=_minted,
+        )
         stream = body.get("stream")
         if stream is not None and not isinstance(stream, bool):
             raise BadRequest("stream must be true or false.")
@@ -123,33 +126,19 @@ class RequestReader:
             scope=scope_digest(api, body) if history else b"",
             alone=alone,
             request_id=given_id,
-            headers={name: headers[name] for name in _FORWARDED if name in headers},
+            headers={**_forwarded(headers), **caller.credentials},
+            tenant=caller.tenant,
         )
-
-    def _conversation(self, from_body: object, headers: Mapping[str, str]) -> Conversation:
-        if from_body is not None and not isinstance(from_body, str):
-            raise BadRequest("conversation_id must be a string.")
-        found = from_body or next(
-            (headers[name] for name in self._headers if headers.get(name)), None
-        )
-        if found and len(found.encode("utf-8", "surrogateescape")) > MAX_ID_BYTES:
-            raise BadRequest(f"The conversation id must have at most {MAX_ID_BYTES} bytes.")
-        conversation_id = found or secrets.token_hex(16)
-        owner = self._digest(headers.get("authorization", ""))
-        key = self._digest(conversation_id, owner)
-        return Conversation(conversation_id, key, owner, is_minted=not found)
-
-    def _digest(self, text: str, prefix: bytes = b"") -> bytes:
-        raw = prefix + text.encode("utf-8", "surrogateescape")
-        return hashlib.blake2b(raw, key=self._secret, digest_size=16).digest()
 
 
 def request_id(headers: Mapping[str, str]) -> str:
-    """The client's request id if it is fit for logs and a header, else a new one."""
+    """The client's request id if it is fit for logs and a header, else a new one.
+
+    Fit are 1 to 128 visible ASCII characters: with a blank in it, an id could look like more
+    fields of a turn's line.
+    """
     given = headers.get("x-request-id", "")
-    if 0 < len(given) <= _MAX_REQUEST_ID and given.isascii() and given.isprintable():
-        return given
-    return secrets.token_hex(16)
+    return given if _REQUEST_ID.fullmatch(given) else _minted()
 
 
 def must_run_alone(body: Mapping[str, Any]) -> bool:
@@ -206,3 +195,13 @@ def _history(api: Api, body: Mapping[str, Any]) -> History | None:
     if not isinstance(messages, list) or not all(isinstance(item, dict) for item in messages):
         return None
     return None if has_media(messages) else ChatHistory(messages)
+
+
+def _forwarded(headers: Mapping[str, str]) -> dict[str, str]:
+    found = {name: headers[name] for name in _FORWARDED if name in headers}
+    # The others could not be sent on as they came.
+    return {name: value for name, value in found.items() if value.isascii() and value.isprintable()}
+
+
+def _minted() -> str:
+    return secrets.token_hex(16)

@@ -5,19 +5,23 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
+from disaggpair_router import httplog
 from disaggpair_router.app import metrics_application
 from disaggpair_router.assembly import Parts, assemble
 from disaggpair_router.config import RouterConfig, StaticEndpoints
+from disaggpair_router.environment import Environment
 from disaggpair_router.handles import Handles
 from disaggpair_router.probe import Probe, static_endpoints
 from disaggpair_router.running import Running
+from disaggpair_router.tenantfiles import TenantFiles
 
 logger = logging.getLogger(__name__)
 
@@ -39,20 +43,35 @@ class Router:
 
 @asynccontextmanager
 async def running_router(
-    config: RouterConfig, *, clock: Callable[[], float] = time.monotonic
+    config: RouterConfig,
+    *,
+    environment: Environment | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Router]:
-    """Serve while the block runs; then take no more, finish the turns, release the handles."""
-    parts = assemble(config, clock)
+    """Serve while the block runs; then take no more, finish the turns, release the handles.
+
+    Raises ConfigError when the tenants' keys cannot be read.
+    """
+    environment = environment or Environment()
+    parts = assemble(config, clock, environment)
+    if environment.engine_key and parts.routes.door.tenants.is_open:
+        logger.warning("whoever reaches this router uses its engine key: it asks for no API key")
+    tenants = _tenant_files(config, parts)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(parts.engines)
         if config.metrics_port:
-            metrics = web.AppRunner(metrics_application(parts.metrics), access_log=None)
+            metrics = web.AppRunner(
+                metrics_application(parts.metrics), access_log=None, logger=httplog.logger
+            )
             stack.push_async_callback(metrics.cleanup)
             await _listen(metrics, config.host, config.metrics_port)
         stack.push_async_callback(_give_back, parts)
         await stack.enter_async_context(_background(_watch(config, parts), parts.running))
         await stack.enter_async_context(_background(parts.releases.run(), parts.running))
         await stack.enter_async_context(_background(_expire(parts.handles), parts.running))
+        if tenants is not None:
+            reading = tenants.run(config.tenants.reload_s)
+            await stack.enter_async_context(_background(reading, parts.running))
         api = web.AppRunner(
             parts.routes.application(config.limits.max_body_bytes),
             # A client that leaves cancels the handler, which tells the turn: nothing is written
@@ -61,6 +80,7 @@ async def running_router(
             # A compressed body would be unpacked in steps of the whole limit, before it is bounded.
             auto_decompress=False,
             access_log=None,
+            logger=httplog.logger,
             shutdown_timeout=_CUT_S,
         )
         stack.push_async_callback(_drain, api, parts, config.timeouts.drain_s)
@@ -69,15 +89,29 @@ async def running_router(
         yield Router(port, parts)
 
 
-async def serve(config: RouterConfig) -> None:
-    """Serve until SIGTERM or SIGINT."""
+async def serve(config: RouterConfig, environment: Environment) -> None:
+    """Serve until SIGTERM or SIGINT; ConfigError when the tenants' keys cannot be read."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with running_router(config):
+    async with running_router(config, environment=environment):
         await stop.wait()
         logger.info("stopping: turns in flight have %g s", config.timeouts.drain_s)
+
+
+def _tenant_files(config: RouterConfig, parts: Parts) -> TenantFiles | None:
+    """The reader of the tenants' keys, which has read them once."""
+    door = parts.routes.door
+
+    def use(digests: Mapping[bytes, str]) -> None:
+        door.tenants = door.tenants.with_digests(digests)
+
+    if not config.tenants.directory:
+        return None
+    files = TenantFiles(Path(config.tenants.directory), use=use)
+    files.load()
+    return files
 
 
 async def _watch(config: RouterConfig, parts: Parts) -> None:

@@ -75,9 +75,14 @@ class Reply:
 
 
 class Engines:
-    """Client of all engines. Use as an async context manager."""
+    """Client of all engines. Use as an async context manager.
 
-    def __init__(self, *, connect_s: float) -> None:
+    `own_key` says that engines see no key of a client's, so that their 401 and 403 are no fault of
+    the client's either.
+    """
+
+    def __init__(self, *, connect_s: float, own_key: bool = False) -> None:
+        self._own_key = own_key
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
 
     async def __aenter__(self) -> Self:
@@ -131,7 +136,7 @@ class Engines:
                 ) as response,
             ):
                 if response.status != 200:
-                    raise await _refusal(response)
+                    raise await self._refusal(response)
                 yield Reply(response, limit)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
             raise Unreachable("The engine cannot be reached.") from None
@@ -150,7 +155,7 @@ class Engines:
                 ) as response,
             ):
                 if response.status != 200:
-                    raise await _refusal(response)
+                    raise await self._refusal(response)
                 return await response.read()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
             raise Unreachable("The engine cannot be reached.") from None
@@ -159,30 +164,31 @@ class Engines:
         except aiohttp.ClientError:
             raise EngineFailed("The connection to the engine broke.") from None
 
+    async def _refusal(self, response: aiohttp.ClientResponse) -> EngineRefused | EngineFailed:
+        """An error for an answer that is not a success."""
+        retry_after_s = _seconds(response.headers.get("Retry-After"))
+        if response.status == 503:
+            return EngineBusy("The engine is busy.", retry_after_s=retry_after_s or 1)
+        if response.status in (401, 403) and self._own_key:
+            return EngineFailed("The engine refused this router.")
+        if not 400 <= response.status < 500:
+            return EngineFailed("The engine failed to serve the request.")
+        try:
+            message = _message(orjson.loads(await response.content.read(_ERROR_LIMIT)))
+        except (orjson.JSONDecodeError, aiohttp.ClientError):
+            message = ""
+        return EngineRefused(
+            response.status,
+            public_message(message) or "The engine refused the request.",
+            retry_after_s=retry_after_s,
+        )
+
 
 def _serialized(body: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(body)
     except orjson.JSONEncodeError:
         raise Unsendable("The body is nested too deeply.") from None
-
-
-async def _refusal(response: aiohttp.ClientResponse) -> EngineRefused | EngineFailed:
-    """An error for an answer that is not a success."""
-    retry_after_s = _seconds(response.headers.get("Retry-After"))
-    if response.status == 503:
-        return EngineBusy("The engine is busy.", retry_after_s=retry_after_s or 1)
-    if not 400 <= response.status < 500:
-        return EngineFailed("The engine failed to serve the request.")
-    try:
-        message = _message(orjson.loads(await response.content.read(_ERROR_LIMIT)))
-    except (orjson.JSONDecodeError, aiohttp.ClientError):
-        message = ""
-    return EngineRefused(
-        response.status,
-        public_message(message) or "The engine refused the request.",
-        retry_after_s=retry_after_s,
-    )
 
 
 def error_in_stream(error: Mapping[str, Any]) -> EngineRefused | EngineFailed:

@@ -13,6 +13,7 @@ import aiohttp
 import orjson
 
 from disaggpair_router.config import RouterConfig
+from disaggpair_router.environment import Environment
 from disaggpair_router.server import Router, running_router
 
 _BOUND_S = 20.0
@@ -78,9 +79,9 @@ class Routed:
         async with self.http.post(path, data=io.BytesIO(data), headers=headers) as response:
             return Reply(response.status, response.headers, await response.read())
 
-    async def get(self, path: str) -> Reply:
+    async def get(self, path: str, headers: Any = None) -> Reply:
         """Any resource."""
-        async with self.http.get(path) as response:
+        async with self.http.get(path, headers=headers) as response:
             return Reply(response.status, response.headers, await response.read())
 
     def count(self, name: str, **labels: str) -> float:
@@ -159,7 +160,12 @@ async def eventually(holds: Callable[[], Any], bound_s: float = _BOUND_S) -> Non
 
 @asynccontextmanager
 async def routed(
-    prefill: Sequence[Any], decode: Sequence[Any], *, wait_ready: bool = True, **config: Any
+    prefill: Sequence[Any],
+    decode: Sequence[Any],
+    *,
+    wait_ready: bool = True,
+    environment: Environment | None = None,
+    **config: Any,
 ) -> AsyncIterator[Routed]:
     """A router in front of engines (objects with `url`, or URLs), and a client session."""
     clock = Clock()
@@ -176,7 +182,8 @@ async def routed(
     }
     fields["kv"] = {"handle_in_stream": True, **fields.get("kv", {})}
     fields["timeouts"] = {"probe_s": 0.05, "drain_s": 5, **fields.get("timeouts", {})}
-    async with running_router(RouterConfig.model_validate(fields), clock=clock) as router:
+    config_model = RouterConfig.model_validate(fields)
+    async with running_router(config_model, environment=environment, clock=clock) as router:
         url = f"http://127.0.0.1:{router.port}"
         async with aiohttp.ClientSession(url) as http:
             one = Routed(router, http, clock, url)

@@ -104,6 +104,30 @@ def test_switches_reach_the_configuration() -> None:
             "kv: handle_ttl_s is 480, but D drops the blocks after 480 s",
             id="h06",
         ),
+        (
+            [*URLS, "--tenant-header", "X-Tenant"],
+            "tenants: header is X-Tenant, but trusted_proxies is empty: name the addresses",
+        ),
+        (
+            [*URLS, "--tenant-header", "X Tenant"],
+            "tenants.header: 'X Tenant' is not the name of a header.",
+        ),
+        (
+            [*URLS, "--tenant-header", "authorization"],
+            "tenants.header: authorization has another meaning: choose another header.",
+        ),
+        (
+            [*URLS, "--tenant-header", "X-Session-ID", "--trusted-proxy", "10.0.0.1"],
+            "tenants.header is X-Session-ID, which is one of conversation_headers.",
+        ),
+        (
+            [*URLS, "--trusted-proxy", "10.0.0.1/8"],
+            "tenants.trusted_proxies: '10.0.0.1/8' is not a CIDR block such as 10.0.0.0/8.",
+        ),
+        (
+            [*URLS, "--trusted-proxy", "::/0"],
+            "tenants.trusted_proxies: ::/0 is every address: anybody could be any tenant.",
+        ),
         ([*URLS, "--engine-version", "latest"], "--engine-version is latest: it must be a vLLM"),
         (["--config", "absent.json"], "--config is absent.json, which cannot be read: No such"),
     ],
@@ -115,6 +139,28 @@ def test_a_wrong_flag_is_one_sentence_and_status_2(
     said = capsys.readouterr().err
     assert said.startswith(f"disaggpair router: {sentence}")
     assert said.count("\n") == 1
+
+
+def test_a_wrong_key_in_the_environment_is_one_sentence_and_status_2(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISAGGPAIR_CONVERSATION_KEY", "secret")
+    assert run(parsed(*URLS)) == 2
+    assert capsys.readouterr().err == (
+        "disaggpair router: DISAGGPAIR_CONVERSATION_KEY has 6 characters: "
+        "it must have at least 16.\n"
+    )
+
+
+def test_tenants_come_from_flags(tmp_path: Path) -> None:
+    proxies = ["--trusted-proxy", "10.0.0.0/8", "--trusted-proxy", "fd00::1"]
+    config = configured(*URLS, "--tenants", str(tmp_path), "--tenant-header", "X-Tenant", *proxies)
+    assert config.tenants.model_dump() == {
+        "directory": str(tmp_path),
+        "header": "X-Tenant",
+        "trusted_proxies": ("10.0.0.0/8", "fd00::1"),
+        "reload_s": 5.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -190,6 +236,22 @@ async def _refuses(url: str) -> bool:
     writer.close()
     await writer.wait_closed()
     return False
+
+
+async def test_tenants_that_cannot_be_read_are_one_sentence_and_status_2(tmp_path: Path) -> None:
+    (tmp_path / "team-a").write_text("sk-secret")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "disaggpair_router", "--tenants", str(tmp_path)),
+        *("--host", "127.0.0.1", "--port", "0", "--metrics-port", "0", *URLS),
+        stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    _, err = await process.communicate()
+    assert process.returncode == 2
+    assert err.decode() == (
+        f"disaggpair router: {tmp_path}/team-a, line 1 is not the SHA-256 digest of a key "
+        "in hexadecimal (64 characters).\n"
+    )
 
 
 async def test_a_port_in_use_is_one_sentence_and_status_1() -> None:

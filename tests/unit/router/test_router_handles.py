@@ -7,6 +7,7 @@ import orjson
 from disaggpair_bed.fakes.upstream import decode_handle
 from disaggpair_router.answer import Answer
 from disaggpair_router.config import KVTransfer
+from disaggpair_router.conversation import Keys
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.handles import Handles
 from disaggpair_router.metrics import Metrics
@@ -16,7 +17,7 @@ from disaggpair_router.session import Claim, Conversations, Entry
 
 P = Endpoint("p", "http://p", "prefill", ready=True)
 D = Endpoint("d", "http://d", "decode", ready=True)
-READER = RequestReader((), bidirectional=True)
+READER = RequestReader((), keys=Keys(b"s"), bidirectional=True)
 
 
 @dataclass

@@ -126,13 +126,17 @@ async def test_the_bodys_id_comes_before_headers_in_their_order(
 
 async def test_h80_an_id_that_is_no_header_value_is_not_given_back(front: Routed) -> None:
     reply = await front.chat("a", conversation_id="a\r\nX-Evil: 1")
-    assert reply.status == 200
-    assert "X-Conversation-Id" not in reply.headers
+    assert reply.status == 400
     assert "X-Evil" not in reply.headers
+    other = await front.chat("a", conversation_id="caf\u00e9")
+    assert other.status == 200
+    assert "X-Conversation-Id" not in other.headers
 
 
-@pytest.mark.parametrize("given", ["", "x" * 129, "caf\u00e9"])
-async def test_a_request_id_that_is_not_fit_for_logs_is_replaced(front: Routed, given: str) -> None:
+@pytest.mark.parametrize("given", ["", "x" * 129, "caf\u00e9", "a way=PULL"])
+async def test_h87_a_request_id_that_is_not_fit_for_logs_is_replaced(
+    front: Routed, given: str
+) -> None:
     reply = await front.chat("a", headers={"X-Request-Id": given})
     assert re.fullmatch(r"[0-9a-f]{32}", reply.headers["X-Request-Id"])
 

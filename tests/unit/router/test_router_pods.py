@@ -238,8 +238,8 @@ async def test_a_watch_that_cannot_begin_shows_in_the_health_check(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
-    fields = {"endpoints": {"kind": "pods", "namespace": "ns", "pair": "p"}}
-    async with routed([], [], wait_ready=False, **fields) as front:
+    pods = {"kind": "pods", "namespace": "ns", "pair": "p"}
+    async with routed([], [], wait_ready=False, endpoints=pods) as front:
 
         async def is_broken() -> bool:
             return (await front.get("/healthz")).status == 503

@@ -45,7 +45,8 @@ class ScriptedEngine:
     url: str = ""
 
     async def _serve(self, http: web.Request) -> web.StreamResponse:
-        recorded = Recorded(http, orjson.loads(await http.read()))
+        raw = await http.read()
+        recorded = Recorded(http, orjson.loads(raw) if raw else {})
         self.requests.append(recorded)
         try:
             return await self.script(recorded)
@@ -63,6 +64,7 @@ async def scripted_engine(script: Script, *, port: int = 0) -> AsyncIterator[Scr
     engine = ScriptedEngine(script)
     app = web.Application(client_max_size=2**30)
     app.router.add_get("/health", engine._health)
+    app.router.add_get("/v1/models", engine._serve)
     app.router.add_post("/{path:.*}", engine._serve)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
     await runner.setup()

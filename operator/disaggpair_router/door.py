@@ -1,0 +1,83 @@
+"""Who may come in, and as whom. What of a caller's headers reaches the engines is decided here.
+
+`app` asks before it reads a body. No HTTP here: headers come as a mapping, in which one that was
+sent twice has two items.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from disaggpair_router.conversation import Keys
+from disaggpair_router.errors import BadRequest, Forbidden, RouterError, Unauthorized
+from disaggpair_router.tenants import Refusal, Tenant, Tenants, presented_key
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request."""
+
+    tenant: str = ""
+    """The tenant's name; empty where there are no tenants."""
+    owner: bytes = b""
+    """Whose conversations it may continue."""
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Headers that speak for it at the engines."""
+
+
+class Door:
+    """Tells callers apart. `tenants` may be replaced at any time."""
+
+    def __init__(self, tenants: Tenants, keys: Keys, *, engine_key: str) -> None:
+        self.tenants = tenants
+        self._keys = keys
+        self._engine_key = engine_key
+
+    def caller(self, headers: Mapping[str, str], peer: str) -> Caller:
+        """The caller of a request from the address `peer`.
+
+        Raises Unauthorized, Forbidden, or BadRequest when a header that decides came twice or
+        holds what no key can hold.
+        """
+        tenants = self.tenants
+        authorization, api_key = (_single(headers, name) for name in ("Authorization", "X-Api-Key"))
+        named = _single(headers, tenants.header) if tenants.heeds(peer) else ""
+        found = tenants.tenant_of(presented_key(authorization, api_key), peer, named)
+        if not isinstance(found, Tenant):
+            raise _refused(found)
+        if tenants.is_open:
+            owner = self._keys.caller(authorization, api_key)
+        else:
+            owner = self._keys.tenant(found.name)
+        return Caller(found.name, owner, self._credentials(authorization, tenants))
+
+    def _credentials(self, authorization: str, tenants: Tenants) -> dict[str, str]:
+        """A tenant's key is the router's to check and stays here."""
+        if self._engine_key:
+            return {"authorization": f"Bearer {self._engine_key}"}
+        return {"authorization": authorization} if authorization and tenants.is_open else {}
+
+
+def _refused(why: Refusal) -> RouterError:
+    match why:
+        case "no_key":
+            return Unauthorized("Give your API key as Authorization: Bearer KEY.")
+        case "unknown_key":
+            return Unauthorized("This API key is not known.")
+        case "other_tenant":
+            return Forbidden("The API key belongs to another tenant than the gateway says.")
+        case "no_name":
+            return Forbidden("The gateway named no tenant.")
+        case "bad_name":
+            return Forbidden("The gateway's name for the tenant cannot be one.")
+        case "not_the_gateway":
+            return Forbidden("Only the gateway may ask this router.")
+
+
+def _single(headers: Mapping[str, str], name: str) -> str:
+    found = [value for key, value in headers.items() if key.lower() == name.lower()]
+    if len(found) > 1:
+        raise BadRequest(f"The header {name} was sent {len(found)} times.")
+    value = found[0] if found else ""
+    if not (value.isascii() and value.isprintable()):
+        raise BadRequest(f"The header {name} may hold printable ASCII characters only.")
+    return value
