@@ -1,12 +1,25 @@
 """A pair of simulated engines with a router in front."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 import pytest
 
 from disaggpair_bed.routing import Routed, routed
-from disaggpair_bed.simengine import RunningEngine, running_engine
+from disaggpair_bed.simengine import RunningEngine, running_engine, watched_engines
+
+
+@pytest.fixture(autouse=True)
+def engines_end_well() -> Iterator[list[str]]:
+    """No engine of a test saw an unsafe read, lost a block or has a request that hangs for ever.
+
+    A test about a fault of the engine's own adds how the finding begins that it causes.
+    """
+    tolerated: list[str] = []
+    with watched_engines() as engines:
+        yield tolerated
+    found = [finding for engine in engines for finding in engine.findings]
+    assert [finding for finding in found if not finding.startswith(tuple(tolerated))] == []
 
 
 @dataclass

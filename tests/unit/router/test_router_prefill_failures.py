@@ -74,7 +74,10 @@ async def test_h44_a_prefill_that_parks_handles_is_sent_no_more_for_a_time() -> 
         assert front.misses["refused"] == 2
 
 
-async def test_h44_one_sided_flag_on_simulated_engines_still_answers() -> None:
+async def test_h44_one_sided_flag_on_simulated_engines_still_answers(
+    engines_end_well: list[str],
+) -> None:
+    engines_end_well.append("parked for ever")
     async with (
         running_engine("prefill", "--no-enable-prefix-caching", bidirectional=False) as prefill,
         running_engine("decode") as decode,

@@ -9,6 +9,6 @@ it, `sidechannel` moves blocks between processes, `server` speaks HTTP. In a tes
         prefill.url
 """
 
-from disaggpair_bed.simengine.server import RunningEngine, running_engine
+from disaggpair_bed.simengine.server import RunningEngine, running_engine, watched_engines
 
-__all__ = ["RunningEngine", "running_engine"]
+__all__ = ["RunningEngine", "running_engine", "watched_engines"]

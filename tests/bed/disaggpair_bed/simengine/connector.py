@@ -6,7 +6,7 @@ left to whoever takes the jobs. `pairconnector` and its two roles are ours, on t
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from disaggpair_bed.simengine import decisions
 from disaggpair_bed.simengine.decisions import (
@@ -18,11 +18,15 @@ from disaggpair_bed.simengine.decisions import (
 )
 from disaggpair_bed.simengine.handle import HandleMaker
 from disaggpair_bed.simengine.heartbeats import Heartbeats
+from disaggpair_bed.simengine.identity import NOBODY, Identity
 from disaggpair_bed.simengine.job import NotifyJob, Peer, ReadJob, Request, Sampling
 from disaggpair_bed.simengine.leases import LeaseTable
 from disaggpair_bed.simengine.oracle import Oracle
 from disaggpair_bed.simengine.pool import BlockPool
 from disaggpair_bed.simengine.stats import Stats
+
+LATE_S: Final = 1.0
+"""A lease that is not over so long after its time is one that will never be."""
 
 
 class PullConnector:
@@ -88,6 +92,7 @@ class PullConnector:
                 tuple(request.blocks[request.local_hit // self._pool.block_size :]),
                 params["remote_block_ids"],
                 params.get("remote_blocks_expiry_time"),
+                request.identity,
             )
         )
 
@@ -133,7 +138,14 @@ class PullConnector:
         """Keep the blocks of a request for a peer; as `finished`."""
         lease = self.leases.pin(request.id, finish.role, request.blocks, expiry)
         leaked = lease.deadline is None
-        self._oracle.given(request.id, finish.role, request.computed, request.blocks, leaked=leaked)
+        self._oracle.given(
+            request.id,
+            finish.role,
+            request.computed,
+            request.blocks,
+            leaked=leaked,
+            identity=request.identity,
+        )
         return True, self._parameters(request, finish.role, expiry)
 
     def _parameters(self, request: Request, role: str, expiry: float) -> dict[str, Any]:
@@ -158,14 +170,16 @@ class PullConnector:
 
     # What peers ask for.
 
-    def serve_read(self, request_id: str, blocks: Sequence[int]) -> bytes:
+    def serve_read(
+        self, request_id: str, blocks: Sequence[int], reader: Identity = NOBODY
+    ) -> bytes:
         """Copy blocks for a peer, as they are now, and end the lease behind them.
 
         Raises:
             IndexError: a block outside the pool.
         """
         data = b"".join(self._pool.read(block) for block in blocks)
-        self._oracle.read(request_id, blocks)
+        self._oracle.read(request_id, blocks, reader)
         self.serve_notify(request_id, read=True)
         return data
 
@@ -182,6 +196,20 @@ class PullConnector:
     def serve_heartbeat(self, request_ids: Sequence[str], now: float) -> None:
         """A peer still waits for the blocks of these requests."""
         self.leases.extend(request_ids, now + self._settings.prefill_lease_s * 2 // 3)
+
+    # What is kept.
+
+    def kept_blocks(self) -> set[int]:
+        """Blocks that are kept for peers."""
+        return {block for lease in self.leases for block in lease.blocks}
+
+    def overdue(self, now: float) -> list[str]:
+        """Requests whose blocks are kept beyond their time, or without one."""
+        return [
+            lease.request_id
+            for lease in self.leases
+            if lease.deadline is None or lease.deadline + LATE_S < now
+        ]
 
     # Blocks and time.
 

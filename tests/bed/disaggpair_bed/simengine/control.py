@@ -2,7 +2,7 @@
 
 | request               | effect                                                                |
 |-----------------------|-----------------------------------------------------------------------|
-| GET /sim/oracle       | handles by state, live handles, violations                            |
+| GET /sim/oracle       | handles by state, live handles, violations, findings                  |
 | GET /sim/state        | engine id, blocks, leases, requests in each state                     |
 | GET /sim/requests     | the last generation requests with headers and body, oldest first      |
 | GET /sim/fault        | faults that are switched on, and the kinds there are                  |
@@ -66,7 +66,9 @@ class _Control:
     async def oracle(self, _: web.Request) -> web.Response:
         for engine in self._ranks.engines:
             engine.core.connector.settle()
-        return _json(oracle.report([engine.oracle for engine in self._ranks.engines]))
+        report = oracle.report([engine.oracle for engine in self._ranks.engines])
+        found = [line for engine in self._ranks.engines for line in engine.findings()]
+        return _json({**report, "findings": found})
 
     async def state(self, _: web.Request) -> web.Response:
         states = [_state(engine) for engine in self._ranks.engines]

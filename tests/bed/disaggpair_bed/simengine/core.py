@@ -8,7 +8,6 @@ A request is *parked* while KV is on its way. Nothing here takes a request out o
 except a result, so a read that was promised and never queued parks it for ever, as in vLLM.
 """
 
-from collections import deque
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +19,7 @@ from disaggpair_bed.simengine.job import Output, Request, Step
 from disaggpair_bed.simengine.kvcache import KVCache
 from disaggpair_bed.simengine.oracle import Oracle
 from disaggpair_bed.simengine.pool import BlockPool
+from disaggpair_bed.simengine.queues import Queues
 from disaggpair_bed.simengine.stats import Stats
 from disaggpair_bed.simengine.toymodel import ToyModel, logprob
 
@@ -45,11 +45,7 @@ class EngineCore:
             self.pool, settings.model, self.oracle, prefix_caching=settings.prefix_caching
         )
         self._model = model
-        self._waiting: deque[Request] = deque()
-        self._running: list[Request] = []
-        self._parked: dict[str, Request] = {}
-        self._reading: set[str] = set()
-        self._aborted_while_parked: dict[str, Request] = {}
+        self.queues = Queues()
         self._ended: list[Output] = []
 
     # Intake and results.
@@ -59,7 +55,7 @@ class EngineCore:
         if self.settings.transfer is None:
             request.params = None
         self.connector.arrived(request)
-        self._waiting.append(request)
+        self.queues.waiting.append(request)
 
     def refuse(self, params: dict[str, Any]) -> None:
         """The API refused a request with these transfer parameters.
@@ -76,36 +72,32 @@ class EngineCore:
         Raises:
             EngineCrash: the engine does not survive this abort.
         """
-        parked = self._parked.pop(request_id, None)
+        parked = self.queues.parked.pop(request_id, None)
         if parked is not None:
             self._abort_parked(parked)
             return
-        queues: tuple[deque[Request] | list[Request], ...] = (self._waiting, self._running)
-        for queue in queues:
-            for request in queue:
-                if request.id == request_id:
-                    queue.remove(request)
-                    self._finish(request, Ending.ABORTED, now)
-                    return
+        request = self.queues.take(request_id)
+        if request is not None:
+            self._finish(request, Ending.ABORTED, now)
 
     def _abort_parked(self, request: Request) -> None:
         # vLLM frees these blocks when the read is reported. Without a read they are lost.
-        self._aborted_while_parked[request.id] = request
+        self.queues.aborted_while_parked[request.id] = request
         self.connector.aborted_while_parked(request)
-        if request.id in self._reading:
+        if request.id in self.queues.reading:
             self.oracle.violation("abort_during_read", request.id)
             if self.settings.abort_during_read_crashes:
                 raise EngineCrash("a request was aborted while its KV was being read")
 
     def read_finished(self, request_id: str, data: bytes | None, now: float) -> None:
         """KV of a parked request has arrived; None when it could not be read."""
-        self._reading.discard(request_id)
+        self.queues.reading.discard(request_id)
         data = self.connector.received(request_id, data, now)
-        aborted = self._aborted_while_parked.pop(request_id, None)
+        aborted = self.queues.aborted_while_parked.pop(request_id, None)
         if aborted is not None:
             self._cache.free(aborted)
             return
-        request = self._parked.pop(request_id)
+        request = self.queues.parked.pop(request_id)
         if data is not None:
             self._loaded(request, data)
         elif self._transfer.recompute_on_failure:
@@ -115,7 +107,7 @@ class EngineCore:
         else:
             self._ended.append(self._finish(request, Ending.ERROR, now))
             return
-        self._waiting.appendleft(request)
+        self.queues.waiting.appendleft(request)
 
     def _loaded(self, request: Request, data: bytes) -> None:
         self.stats.bytes_transferred.observe(len(data))
@@ -135,22 +127,22 @@ class EngineCore:
     @property
     def running(self) -> int:
         """Requests that are being computed."""
-        return len(self._running)
+        return len(self.queues.running)
 
     @property
     def waiting(self) -> int:
         """Requests that wait for blocks or for KV."""
-        return len(self._waiting) + len(self._parked)
+        return len(self.queues.waiting) + len(self.queues.parked)
 
     @property
     def reading(self) -> int:
         """Requests whose KV is on its way."""
-        return len(self._reading)
+        return len(self.queues.reading)
 
     @property
     def must_poll(self) -> bool:
         """Whether the next step may go on although nothing arrived."""
-        return bool(self._waiting) and self.connector.must_poll
+        return bool(self.queues.waiting) and self.connector.must_poll
 
     def next_deadline(self) -> float | None:
         """When a step has something to do although nothing arrived."""
@@ -172,20 +164,20 @@ class EngineCore:
         for request, count in scheduled:
             self._run(request, count, step, now)
         step.reads, step.notifies = self.connector.take_jobs()
-        self._reading.update(job.request_id for job in step.reads)
+        self.queues.reading.update(job.request_id for job in step.reads)
         step.outputs, self._ended = self._ended + step.outputs, []
         return step
 
     def _schedule_running(self, budget: int) -> tuple[int, list[tuple[Request, int]], bool]:
         scheduled: list[tuple[Request, int]] = []
         preempted = False
-        for request in tuple(self._running):
-            if request not in self._running or budget == 0:
+        for request in tuple(self.queues.running):
+            if request not in self.queues.running or budget == 0:
                 break
             count = min(len(request.tokens) - request.computed, budget)
             while not self._grow(request, request.computed + count):
                 preempted = True
-                victim = self._running.pop()
+                victim = self.queues.running.pop()
                 self._preempt(victim)
                 if victim is request:
                     break
@@ -205,37 +197,38 @@ class EngineCore:
         self.stats.preemptions += 1
         self._cache.free(request)
         request.preempted = True
-        self._waiting.appendleft(request)
+        self.queues.waiting.appendleft(request)
 
     def _schedule_waiting(self, budget: int) -> list[tuple[Request, int]]:
         scheduled = []
         skipped: list[Request] = []
-        while self._waiting and budget > 0 and len(self._running) < self.settings.max_sequences:
-            request = self._waiting[0]
+        waiting, running = self.queues.waiting, self.queues.running
+        while waiting and budget > 0 and len(running) < self.settings.max_sequences:
+            request = waiting[0]
             looks_up = request.computed == 0
             external = self._look_up(request) if looks_up else 0
             if external is None:
                 self._cache.free(request)
-                skipped.append(self._waiting.popleft())
+                skipped.append(waiting.popleft())
                 continue
             count = 0 if external else min(len(request.tokens) - request.computed, budget)
             if not self._grow(request, request.computed + external + count):
                 if looks_up:
                     self._cache.free(request)
                 break
-            self._waiting.popleft()
+            waiting.popleft()
             if looks_up:
                 self._count_look_up(request, external)
             if self.settings.transfer is not None:
                 self.connector.allocated(request, external)
             if external:
                 request.computed += external
-                self._parked[request.id] = request
+                self.queues.parked[request.id] = request
             else:
-                self._running.append(request)
+                running.append(request)
                 scheduled.append((request, count))
                 budget -= count
-        self._waiting.extendleft(reversed(skipped))
+        waiting.extendleft(reversed(skipped))
         return scheduled
 
     def _look_up(self, request: Request) -> int | None:
@@ -270,7 +263,7 @@ class EngineCore:
         output = Output(request.id, token, logprob(digest), cached_tokens=request.reported_cached)
         ending = request.ending_after(token, self.settings.max_model_len)
         if ending is not None:
-            self._running.remove(request)
+            self.queues.running.remove(request)
             output = replace(
                 output, ending=ending, params=self._finish(request, ending, now).params
             )

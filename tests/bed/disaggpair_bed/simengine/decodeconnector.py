@@ -53,6 +53,11 @@ class DecodeConnector(PairConnector):
         """Leases of this engine."""
         return len(self._lease_of)
 
+    def kept_blocks(self) -> set[int]:
+        """Blocks of the leases, which the oracle knows while it records."""
+        handles = (self._oracle.handles.get(request_id) for request_id in self._lease_of)
+        return {block for handle in handles if handle is not None for block in handle.blocks}
+
     def _lease_ended(self, lease: Lease) -> None:
         request_id = str(lease.handle["remote_request_id"])
         del self._lease_of[request_id]
@@ -67,21 +72,22 @@ class DecodeConnector(PairConnector):
         leg = handle.decode_leg(params)
         if not isinstance(leg, Direct):
             return leg
-        self._protect(request.id, leg)
+        self._protect(request, leg)
         return None
 
     def _clear(self, params: dict[str, Any]) -> None:
         handle.alone(params)
 
-    def _protect(self, request_id: str, leg: Direct) -> None:
+    def _protect(self, request: Request, leg: Direct) -> None:
         if leg.lease is None or leg.token is None:
             return
         try:
-            self.book.redeem_direct(leg.lease, leg.token)
+            lease = self.book.redeem_direct(leg.lease, leg.token)
         except LeaseError as error:
             self._stats.refused(error.code)
         else:
-            self._direct[request_id] = leg.lease
+            self._direct[request.id] = leg.lease
+            self._oracle.continued(str(lease.handle["remote_request_id"]), request.identity)
 
     @property
     def _least_tokens(self) -> int:
@@ -150,7 +156,14 @@ class DecodeConnector(PairConnector):
         made = self._parameters(request, finish.role, expiry)
         (blocks,) = made["remote_block_ids"]
         self._pool.share(blocks)
-        self._oracle.given(request.id, finish.role, request.computed, blocks, leaked=False)
+        self._oracle.given(
+            request.id,
+            finish.role,
+            request.computed,
+            blocks,
+            leaked=False,
+            identity=request.identity,
+        )
         return False, self._grant(request, made)
 
     # What peers ask for.

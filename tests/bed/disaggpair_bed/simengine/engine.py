@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from disaggpair_bed.simengine import wire
 from disaggpair_bed.simengine.core import EngineCore
 from disaggpair_bed.simengine.decisions import EngineCrash
+from disaggpair_bed.simengine.findings import findings
 from disaggpair_bed.simengine.handle import HandleMaker
 from disaggpair_bed.simengine.job import ReadJob, Request, Step
 from disaggpair_bed.simengine.options import EngineOptions, Ports
@@ -139,6 +140,10 @@ class Engine:
     def ports(self) -> Ports:
         """Where it listens; 0 for what it has not, or has not opened yet."""
         return Ports(self._handles.port, self._side.lease_port)
+
+    def findings(self) -> list[str]:
+        """What is wrong now that must not be, whatever was asked of the engine."""
+        return findings(self.core, self._clock(), alive=not self.death)
 
     @property
     def in_flight(self) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from disaggpair_bed.simengine import tokens
 from disaggpair_bed.simengine.decisions import Ending
+from disaggpair_bed.simengine.identity import NOBODY, Adapter, Identity
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,9 @@ class Request:
     sampling: Sampling
     params: dict[str, Any] | None = None
     salt: str = ""
+    lora_request: Adapter | None = None
+    tenant: str = ""
+    """Whose request it is, which tests know."""
     reads_prefix_cache: bool = True
     """False: prompt logprobs are wanted, so everything is computed."""
     is_rejected: bool = False
@@ -62,6 +66,17 @@ class Request:
     def num_prompt_tokens(self) -> int:
         """As `request_id`."""
         return self.prompt_tokens
+
+    @property
+    def cache_salt(self) -> str:
+        """As `request_id`."""
+        return self.salt
+
+    @property
+    def identity(self) -> Identity:
+        """Whose KV this is, besides its tokens."""
+        adapter = "@".join(self.lora_request) if self.lora_request else ""
+        return Identity(adapter, self.salt, self.tenant)
 
     @property
     def sampled(self) -> int:
@@ -105,6 +120,8 @@ class ReadJob:
     local_blocks: tuple[int, ...]
     remote_block_ids: Any
     expiry: Any
+    identity: Identity = NOBODY
+    """Of the request that reads."""
 
 
 @dataclass(frozen=True)

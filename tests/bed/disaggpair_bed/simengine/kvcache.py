@@ -15,7 +15,8 @@ class KVCache:
         self, pool: BlockPool, model: str, oracle: Oracle, *, prefix_caching: bool
     ) -> None:
         self.pool = pool
-        self._seed = kv.seed(model)
+        self.model = model
+        """Names the weights."""
         self._oracle = oracle
         self._prefix_caching = prefix_caching
         self._digests: dict[str, tuple[int, hashlib.blake2b]] = {}
@@ -63,7 +64,7 @@ class KVCache:
     def compute(self, request: Request, count: int) -> None:
         """Run the model over the next tokens of a request."""
         start = request.computed
-        previous = self.pool.value(request.blocks, start - 1) if start else self._seed
+        previous = self.pool.value(request.blocks, start - 1) if start else self._seed(request)
         values = kv.extend(previous, request.tokens[start : start + count])
         self.pool.write(request.blocks, start, values)
         request.computed += count
@@ -79,7 +80,7 @@ class KVCache:
     def verify(self, request: Request, violation: str) -> None:
         """Report a violation when the KV is not that of the request's tokens."""
         if self._oracle.enabled and request.computed:
-            right = kv.extend(self._seed, request.tokens[: request.computed]).tobytes()
+            right = kv.extend(self._seed(request), request.tokens[: request.computed]).tobytes()
             if self.pool.span(request.blocks, 0, request.computed) != right:
                 self._oracle.violation(violation, request.id)
 
@@ -95,9 +96,13 @@ class KVCache:
         request.filed = 0
         request.computed = request.local_hit = 0
 
+    def _seed(self, request: Request) -> int:
+        adapter = request.identity.adapter
+        return kv.seed(f"{self.model}+{adapter}" if adapter else self.model)
+
     def _hash(self, request: Request) -> None:
         request.hashes = block_hashes(
-            request.tokens, self.pool.block_size, request.salt, after=request.hashes
+            request.tokens, self.pool.block_size, _cache_key(request), after=request.hashes
         )
 
     def _file(self, request: Request) -> None:
@@ -107,3 +112,9 @@ class KVCache:
             for index in range(request.filed, full):
                 self.pool.cache(request.blocks[index], request.hashes[index])
             request.filed = full
+
+
+def _cache_key(request: Request) -> str:
+    """What the prefix cache keeps apart, besides tokens."""
+    adapter, salt, _ = request.identity
+    return f"{adapter}|{salt}" if adapter else salt

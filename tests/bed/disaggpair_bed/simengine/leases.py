@@ -5,7 +5,7 @@ half knows which requests it may hear about and until when. A request that the w
 heard of has no deadline, so its blocks are never freed (`leaked`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 
@@ -78,6 +78,9 @@ class LeaseTable:
             lease.deadline for lease in self._leases.values() if lease.deadline is not None
         ]
         return min(deadlines, default=None)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(self._leases.values())
 
     def __len__(self) -> int:
         return len(self._leases)

@@ -16,6 +16,7 @@ from disaggpair_bed.simengine.coresettings import CoreSettings
 from disaggpair_bed.simengine.decisions import Ending, TransferSettings
 from disaggpair_bed.simengine.decodeconnector import DecodeConnector
 from disaggpair_bed.simengine.handle import HandleMaker
+from disaggpair_bed.simengine.identity import Adapter
 from disaggpair_bed.simengine.job import Output, ReadJob, Request, Sampling, Step
 from disaggpair_bed.simengine.leaseterms import decode_terms, prefill_terms
 from disaggpair_bed.simengine.localleases import LEASE_PORT, LocalOwner, LocalReader
@@ -124,6 +125,8 @@ class LocalNet:
         *,
         max_tokens: int = 20,
         salt: str = "",
+        adapter: Adapter | None = None,
+        tenant: str = "",
         reads_prefix_cache: bool = True,
     ) -> str:
         """Queue a request that ends by its length; returns its id."""
@@ -139,6 +142,8 @@ class LocalNet:
                 sampling=sampling,
                 params=dict(params) if params is not None else None,
                 salt=salt,
+                lora_request=adapter,
+                tenant=tenant,
                 reads_prefix_cache=reads_prefix_cache,
             )
         )
@@ -208,6 +213,6 @@ class LocalNet:
             return None
         blocks = decisions.paired_blocks(job.local_blocks, job.remote_block_ids)
         try:
-            return owner.connector.serve_read(job.remote_request_id, blocks)
+            return owner.connector.serve_read(job.remote_request_id, blocks, job.identity)
         except IndexError:
             return None

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from disaggpair_bed.simengine.identity import NOBODY, Identity, violation_of
+
 State = Literal["live", "leaked", "consumed", "released", "expired", "reclaimed"]
 
 _UNSAFE = {
@@ -26,7 +28,10 @@ class Handle:
     role: str
     tokens: int
     blocks: tuple[int, ...]
+    identity: Identity = NOBODY
     state: State = "live"
+    is_lost: bool = False
+    """The engine slept since: there is nothing in the blocks any more."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +52,20 @@ class Oracle:
     violations: list[Violation] = field(default_factory=list)
 
     def given(
-        self, request_id: str, role: str, tokens: int, blocks: Sequence[int], *, leaked: bool
+        self,
+        request_id: str,
+        role: str,
+        tokens: int,
+        blocks: Sequence[int],
+        *,
+        leaked: bool,
+        identity: Identity,
     ) -> None:
         """The engine pinned blocks and returned parameters for them."""
         if self.enabled:
             state: State = "leaked" if leaked else "live"
-            self.handles[request_id] = Handle(request_id, role, tokens, tuple(blocks), state)
+            made = Handle(request_id, role, tokens, tuple(blocks), identity, state)
+            self.handles[request_id] = made
 
     def ended(self, request_id: str, state: State) -> None:
         """The blocks behind a handle were freed."""
@@ -60,7 +73,13 @@ class Oracle:
         if handle is not None:
             handle.state = state
 
-    def read(self, request_id: str, blocks: Sequence[int]) -> None:
+    def lost(self) -> None:
+        """The KV of every handle is gone, although the engine still keeps its blocks."""
+        for handle in self.handles.values():
+            if handle.state in ("live", "leaked"):
+                handle.is_lost = True
+
+    def read(self, request_id: str, blocks: Sequence[int], reader: Identity) -> None:
         """A peer reads blocks of this engine."""
         if not self.enabled:
             return
@@ -71,6 +90,16 @@ class Oracle:
             self.violation(kind, request_id)
         elif foreign := sorted(set(blocks) - set(handle.blocks)):
             self.violation("foreign_blocks", request_id, f"blocks {foreign}")
+        elif handle.is_lost:
+            self.violation("use_after_sleep", request_id)
+        elif kind := violation_of(reader, handle.identity):
+            self.violation(kind, request_id)
+
+    def continued(self, request_id: str, by: Identity) -> None:
+        """A turn for this engine alone goes on from a lease of it."""
+        handle = self.handles.get(request_id)
+        if handle is not None and (kind := violation_of(by, handle.identity)):
+            self.violation(kind, request_id)
 
     def violation(self, kind: str, request_id: str, detail: str = "") -> None:
         """Record something that must never happen."""

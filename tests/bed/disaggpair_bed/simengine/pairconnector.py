@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from disaggpair_bed.simengine import promptdigests
-from disaggpair_bed.simengine.connector import PullConnector
+from disaggpair_bed.simengine.connector import LATE_S, PullConnector
 from disaggpair_bed.simengine.decisions import TransferSettings
 from disaggpair_bed.simengine.handle import HandleMaker
+from disaggpair_bed.simengine.identity import NOBODY, Identity
 from disaggpair_bed.simengine.job import NotifyJob, ReadJob, Request
 from disaggpair_bed.simengine.oracle import Oracle, State
 from disaggpair_bed.simengine.pool import BlockPool
@@ -210,13 +211,28 @@ class PairConnector(PullConnector, ABC):
     def _lease_ended(self, lease: Lease) -> None:
         """A lease has ended, and why."""
 
-    def serve_read(self, request_id: str, blocks: Sequence[int]) -> bytes:
+    def overdue(self, now: float) -> list[str]:
+        """As before, and what is kept without a lease or beyond its time."""
+        self.settle()
+        listing = json.loads(self.book.listing())
+        late = listing["now"] - LATE_S
+        current = {
+            shown["id"]
+            for shown in listing["leases"]
+            if (shown["deadline"] or shown["expires"]) >= late
+        }
+        kept = [request for request, lease in self._lease_of.items() if lease not in current]
+        return [*super().overdue(now), *kept]
+
+    def serve_read(
+        self, request_id: str, blocks: Sequence[int], reader: Identity = NOBODY
+    ) -> bytes:
         """Copy blocks for a peer that has redeemed the lease."""
         self.settle()
         lease = self._lease_of.get(request_id)
         if lease is not None and self._oracle.enabled and not self._is_being_read(lease):
             self._oracle.violation("read_without_lease", request_id)
-        return super().serve_read(request_id, blocks)
+        return super().serve_read(request_id, blocks, reader)
 
     def _is_being_read(self, lease: str) -> bool:
         listing = json.loads(self.book.listing())

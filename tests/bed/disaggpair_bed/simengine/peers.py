@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from disaggpair_bed.simengine import wire
+from disaggpair_bed.simengine.identity import Identity
 from disaggpair_bed.simengine.job import Peer
 
 HANDSHAKE_LIMIT_S = 5.0
@@ -33,7 +34,7 @@ class Connection:
         """Whether neither side has closed, as far as is known here."""
         return not (self.writer.is_closing() or self.reader.at_eof())
 
-    async def read(self, request_id: str, blocks: Sequence[int]) -> bytes:
+    async def read(self, request_id: str, blocks: Sequence[int], reader: Identity) -> bytes:
         """Blocks of the peer; the peer's lease on them ends.
 
         Raises:
@@ -41,7 +42,8 @@ class Connection:
         """
         try:
             async with self.lock:
-                message = {"op": "read", "request_id": request_id, "blocks": list(blocks)}
+                message: dict[str, object] = {"op": "read", "request_id": request_id}
+                message |= {"blocks": list(blocks), "identity": list(reader)}
                 self.writer.write(wire.frame(message))
                 header, payload = await wire.receive(self.reader)
         except (EOFError, OSError, ValueError) as error:

@@ -33,6 +33,11 @@ class BlockPool:
         return len(self._free)
 
     @property
+    def used_blocks(self) -> int:
+        """Blocks that somebody has a reference to."""
+        return self.num_blocks - 1 - len(self._free)
+
+    @property
     def usage(self) -> float:
         """Share of the blocks that are in use, 0 to 1."""
         return 1 - len(self._free) / (self.num_blocks - 1)

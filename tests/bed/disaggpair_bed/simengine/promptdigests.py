@@ -4,13 +4,14 @@ from array import array
 
 from disaggpair_bed.simengine.job import Request
 from disaggpair_connector.digest import Digests, common_prefix, digests_of
+from disaggpair_connector.identity import identity_of
 
 _FOLD = 0x9E3779B1
 
 
 def digests(request: Request, count: int) -> Digests:
     """Digests of the first `count` tokens of a request."""
-    return digests_of(folded(request.tokens[:count]), count, request.salt.encode())
+    return digests_of(folded(request.tokens[:count]), count, identity_of(request))
 
 
 def held_by(request: Request, held: Digests) -> int:

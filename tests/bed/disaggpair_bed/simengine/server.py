@@ -1,8 +1,8 @@
 """An engine with its HTTP server: started and stopped in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -30,6 +30,8 @@ class RunningEngine:
         self.recorder = Recorder(enabled=options.control)
         self.former: list[Oracle] = []
         """Records of the engines before a `restart`."""
+        self.findings: list[str] = []
+        """What was wrong when an engine was stopped; empty behind a correct router."""
         self._begin(options)
 
     def _begin(self, options: EngineOptions, ports: Sequence[Ports] | None = None) -> None:
@@ -43,6 +45,7 @@ class RunningEngine:
         )
         self._site: web.TCPSite | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._looked = False
         self.port = 0
 
     @property
@@ -88,6 +91,7 @@ class RunningEngine:
         """
         if self._watch is None:
             return
+        self._look()
         if not self.ranks.died.is_set():
             if self._site is not None:
                 await self._site.stop()
@@ -104,6 +108,12 @@ class RunningEngine:
         self._begin(replace(self.options, port=self.port), ports)
         await self.start()
 
+    def _look(self) -> None:
+        """Find faults once, before a stop spoils the traces."""
+        if not self._looked:
+            self._looked = True
+            self.findings += [line for one in self.ranks.engines for line in one.findings()]
+
     async def _close_when_dead(self) -> None:
         """A dead core takes the API server with it, once what was in flight is answered."""
         await self.ranks.died.wait()
@@ -113,6 +123,20 @@ class RunningEngine:
 
 def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+_watching: list[list[RunningEngine]] = []
+
+
+@contextmanager
+def watched_engines() -> Iterator[list[RunningEngine]]:
+    """The engines that `running_engine` begins meanwhile; ask for their `findings` afterwards."""
+    begun: list[RunningEngine] = []
+    _watching.append(begun)
+    try:
+        yield begun
+    finally:
+        _watching.remove(begun)
 
 
 @asynccontextmanager
@@ -165,6 +189,8 @@ async def running_engine(
     }
     options = parse_command_line([*argv, "--host", "127.0.0.1", "--port", "0"], environ)
     engine = RunningEngine(replace(options, control=control, **changes))
+    for begun in _watching:
+        begun.append(engine)
     await engine.start()
     try:
         yield engine

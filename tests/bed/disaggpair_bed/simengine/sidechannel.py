@@ -6,6 +6,7 @@ from typing import Any
 
 from disaggpair_bed.simengine import wire
 from disaggpair_bed.simengine.core import EngineCore
+from disaggpair_bed.simengine.identity import Identity
 
 
 class SideChannel:
@@ -75,14 +76,15 @@ class SideChannel:
             return None
         reply = None
         if operation == "read":
-            reply = self._read(header["request_id"], header["blocks"])
+            reader = Identity(*header["identity"])
+            reply = self._read(header["request_id"], header["blocks"], reader)
         else:
             self._core.connector.serve_notify(header["request_id"])
         self._changed()
         return reply
 
-    def _read(self, request_id: str, blocks: list[int]) -> bytes:
+    def _read(self, request_id: str, blocks: list[int], reader: Identity) -> bytes:
         try:
-            return wire.frame({}, self._core.connector.serve_read(request_id, blocks))
+            return wire.frame({}, self._core.connector.serve_read(request_id, blocks, reader))
         except IndexError as error:
             return wire.frame({"error": str(error)})

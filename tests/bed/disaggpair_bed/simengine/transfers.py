@@ -60,7 +60,7 @@ class Transfers:
         await asyncio.sleep(self._options.costs.transfer_s(len(blocks), size))
         if self._core.connector.is_late(job.request_id, self._clock()):
             return None
-        return await connection.read(job.remote_request_id, blocks)
+        return await connection.read(job.remote_request_id, blocks, job.identity)
 
     async def notify(self, job: NotifyJob) -> None:
         """Tell a peer that its blocks may be freed."""

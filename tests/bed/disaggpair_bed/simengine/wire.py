@@ -5,7 +5,8 @@ The header's `size` is the payload's length. Operations of the reading side:
 | op        | fields                | answer                                                  |
 |-----------|-----------------------|---------------------------------------------------------|
 | hello     |                       | engine_id, compatibility, block_size, clock             |
-| read      | request_id, blocks    | payload of the blocks, or `error`; the lease ends       |
+| read      | request_id, blocks,   | payload of the blocks, or `error`; the lease ends       |
+|           | identity              |                                                         |
 | notify    | request_id            | none: the lease ends                                    |
 | heartbeat | request_ids           | none: the leases are renewed                            |
 """
