@@ -34,7 +34,7 @@ def test_every_row_has_four_cells() -> None:
 def test_bounds_defaults_and_rules_are_shown() -> None:
     assert "| `replicas` | integer, 1 to 64 | `1` | Engine pods of this role. |" in PAGE
     assert "| `bidirectional` | boolean | `true` |" in PAGE
-    assert "- spec.router.replicas must be 1:" in PAGE
+    assert "- spec.router.replicas must be 1 with" in PAGE
     assert "`key: nvidia.com/gpu, operator: Exists, effect: NoSchedule`" in PAGE
 
 

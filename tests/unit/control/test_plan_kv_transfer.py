@@ -12,7 +12,7 @@ from disaggpair_operator.plan.engine_args import engine_arguments
 from disaggpair_operator.plan.kv_transfer import RoleName, kv_transfer_config
 from disaggpair_operator.plan.releases import RELEASES, choose_release
 from disaggpair_operator.plan.role import role_deployment
-from disaggpair_operator.plan.router import router_config
+from disaggpair_operator.plan.router_config import router_config
 
 NIXL = {"engine": {"connector": "Nixl", "allowUntestedVersion": True}}
 ONE_WAY = {"kvTransfer": {"bidirectional": False}}
@@ -125,6 +125,16 @@ def test_the_router_relies_on_ps_comparison_only_where_p_reads(
     changes: dict[str, Any], verified: bool
 ) -> None:
     assert router_config(OWNER, pair(changes).spec, RELEASES[0, 33]).kv.verified_reads == verified
+
+
+@pytest.mark.parametrize(
+    ("changes", "port"), [({}, 5700), (ONE_WAY, None), (NIXL, None), (NIXL | ONE_WAY, None)]
+)
+def test_the_router_follows_leases_where_d_gives_them_for_later_turns(
+    changes: dict[str, Any], port: int | None
+) -> None:
+    leases = router_config(OWNER, pair(changes).spec, RELEASES[0, 33]).kv.leases
+    assert (leases and leases.port) == port
 
 
 def test_leases_may_last_a_day() -> None:

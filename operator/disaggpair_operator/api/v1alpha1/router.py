@@ -30,7 +30,8 @@ class Router(Part):
     """The multi-turn router in front of the pair."""
 
     replicas: Annotated[int, Field(ge=1, le=16)] = 1
-    """Router pods. Handles live in one router's memory in this version, so it must be 1."""
+    """Router pods. More than one need the connector DisaggPair: D then keeps the conversations.
+    With Nixl one router does, in its memory."""
     handle_ttl_seconds: Annotated[int, Field(ge=10, le=86_400, alias="handleTTLSeconds")] = (
         HANDLE_TTL_S
     )
@@ -52,15 +53,6 @@ class Router(Part):
     """CPU and memory of the router. Default: none asked for."""
 
     rules = (
-        Rule(
-            cel="!has(self.replicas) || self.replicas == 1",
-            message=(
-                "spec.router.replicas must be 1: handles live in the router's memory, and a second "
-                "replica would not find them"
-            ),
-            check=lambda self: self.replicas == 1,
-            field_path=".replicas",
-        ),
         Rule(
             cel="!has(self.auth)",
             message="spec.router.auth is not yet supported by this version; remove it",

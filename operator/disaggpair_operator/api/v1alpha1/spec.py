@@ -18,6 +18,8 @@ QUEUE_MARGIN_S = 30
 
 _HANDLE_TTL = given("self.router.handleTTLSeconds", HANDLE_TTL_S)
 _DECODE_TTL = given("self.kvTransfer.decodeTTLSeconds", DECODE_TTL_S)
+_REPLICAS = given("self.router.replicas", 1)
+_CONNECTOR = given("self.engine.connector", "DisaggPair")
 _TTL_REASON = f"a turn may wait at P, and P declines a handle in its last {EXPIRY_MARGIN_S} seconds"
 
 
@@ -86,6 +88,15 @@ class Spec(Part):
                 f"spec.kvTransfer.decodeTTLSeconds - {QUEUE_MARGIN_S}: {_TTL_REASON}"
             ),
             field_path=".router.handleTTLSeconds",
+        ),
+        Rule(
+            cel=f"{_REPLICAS} == 1 || {_CONNECTOR} == 'DisaggPair'",
+            message=(
+                "spec.router.replicas must be 1 with spec.engine.connector Nixl: handles live in "
+                "the router's memory, and a second replica would not find them"
+            ),
+            check=lambda self: self.router.replicas == 1 or self.engine.connector == "DisaggPair",
+            field_path=".router.replicas",
         ),
         Rule(
             cel=(

@@ -86,6 +86,8 @@ ACCEPTED: Final = (
     good("decode.sharedMemory", "1.5Gi"),
     good("decode.startupSeconds", 60),
     good("router.fallback", "Refuse"),
+    good("router.replicas", 16),
+    Case("one-router", {"router": {"replicas": 1}, "engine": {"connector": "Nixl"}}),
     good("router.service.type", "LoadBalancer"),
     good("router.service.annotations", {"a.example/b": "c"}),
     good("router.service.annotations", {"A.Example/b": "{}\n", "plain": ""}, "annotations"),

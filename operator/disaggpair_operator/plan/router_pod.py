@@ -1,0 +1,103 @@
+"""One pod of the pair's router."""
+
+from typing import Any, Final
+
+from disaggpair_operator import names
+from disaggpair_operator.api.v1alpha1 import Resources, Spec
+from disaggpair_operator.model import Facts, Owner
+from disaggpair_operator.plan.keys import router_keys
+from disaggpair_operator.plan.router_config import API_PORT, METRICS_PORT, drain_s
+
+CONFIG_FOLDER: Final = "/etc/disaggpair"
+CONFIG_FILE: Final = "router.json"
+
+_LINGER_S: Final = 3
+"""From a pod's deletion to its SIGTERM, at which the router closes its port: nodes and load
+balancers learn of the deletion a moment later, and send it clients until then."""
+_END_S: Final = 12
+"""After the drain: releasing handles, and closing what is left."""
+
+
+def router_pod(owner: Owner, spec: Spec, facts: Facts) -> dict[str, Any]:
+    """The pod's spec. Its grace period covers the pause before the drain, the drain and the end."""
+    container = {
+        "name": names.ROUTER,
+        "image": facts.router_image,
+        "imagePullPolicy": facts.router_pull_policy,
+        "command": ["disaggpair"],
+        "args": [
+            "router",
+            "--config",
+            f"{CONFIG_FOLDER}/{CONFIG_FILE}",
+            *(["--host", "$(POD_IP)"] if facts.bind == "PodIP" else []),
+        ],
+        "env": [
+            {
+                "name": "POD_IP",
+                "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}},
+            },
+            *router_keys(owner, spec),
+        ],
+        "ports": [
+            {"name": "http", "containerPort": API_PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
+        ],
+        "resources": _resources(spec.router.resources),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "readinessProbe": {
+            "httpGet": {"path": "/readyz", "port": "http", "scheme": "HTTP"},
+            "periodSeconds": 2,
+            "timeoutSeconds": 2,
+            "failureThreshold": 2,
+        },
+        "livenessProbe": {
+            "httpGet": {"path": "/healthz", "port": "http", "scheme": "HTTP"},
+            "periodSeconds": 10,
+            "timeoutSeconds": 5,
+            "failureThreshold": 6,
+        },
+        "lifecycle": {"preStop": {"sleep": {"seconds": _LINGER_S}}},
+        "volumeMounts": [{"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True}],
+    }
+    name = names.child_name(owner.name, names.ROUTER)
+    return {
+        "affinity": {
+            "nodeAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 100,
+                        "preference": {
+                            "matchExpressions": [
+                                {
+                                    "key": names.ZONE_LABEL,
+                                    "operator": "In",
+                                    "values": [spec.placement.zone],
+                                }
+                            ]
+                        },
+                    }
+                ]
+            }
+        },
+        "containers": [container],
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65_532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "serviceAccountName": name,
+        "terminationGracePeriodSeconds": _LINGER_S + drain_s(spec) + _END_S,
+        "volumes": [{"name": "config", "configMap": {"name": name}}],
+    }
+
+
+def _resources(resources: Resources) -> dict[str, Any]:
+    limits = {"cpu": resources.cpu, "memory": resources.memory}
+    given = {name: value for name, value in limits.items() if value}
+    return {"limits": given, "requests": dict(given)} if given else {}
