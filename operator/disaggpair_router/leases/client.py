@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
+from aiohttp.http_exceptions import HttpProcessingError
 
 from disaggpair_router.leases.rows import (
     Event,
@@ -107,7 +108,7 @@ class LeaseClient:
                     raise _refused(response.status)
                 async for line in response.content:
                     yield _read(parse_event, line)
-        except (aiohttp.ClientError, TimeoutError, ValueError):
+        except (aiohttp.ClientError, HttpProcessingError, TimeoutError):
             raise ListenerError("unreachable", "the watch broke off") from None
 
     async def claim(self, listener: str, lease: str, purpose: Purpose) -> Mapping[str, Any]:
