@@ -1,6 +1,6 @@
 """A lease listener as engines have it, on a socket of its own, for tests of its clients."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,6 +18,8 @@ class Listening:
     book: LeaseBook
     host: str
     port: int
+    stop: Callable[[], None]
+    """Ends it before its time."""
 
     @property
     def url(self) -> str:
@@ -39,6 +41,6 @@ def listening(
     listener = LeaseListener(book, host=host, port=port, key=KEY, block_size=BLOCK_SIZE, read_s=20)
     found = listener.start()
     try:
-        yield Listening(book, host, found)
+        yield Listening(book, host, found, listener.stop)
     finally:
         listener.stop()
