@@ -11,6 +11,8 @@ from disaggpair_router.door import Door
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.environment import Environment
 from disaggpair_router.handles import Handles
+from disaggpair_router.held import HeldKV
+from disaggpair_router.leases.assembly import leases_of
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.prefill import PrefillLeg
 from disaggpair_router.release import Releases
@@ -31,8 +33,7 @@ class Parts:
 
     engines: Engines
     endpoints: Endpoints
-    handles: Handles
-    releases: Releases
+    held: HeldKV
     metrics: Metrics
     running: Running
     routes: Routes
@@ -40,12 +41,7 @@ class Parts:
 
 def assemble(config: RouterConfig, clock: Callable[[], float], environment: Environment) -> Parts:
     """All parts of a router; `engines` has to be entered before the first turn."""
-    table = Conversations(
-        max_entries=config.limits.max_conversations,
-        max_bytes=config.limits.max_handle_bytes,
-        memory_s=_MEMORY_S,
-    )
-    metrics = Metrics(handles=lambda: table.handles)
+    metrics = Metrics()
     running = Running(max_abandoned=config.limits.max_abandoned)
     keys = Keys(environment.conversation_secret)
     door = Door(_tenants(config), keys, engine_key=environment.engine_key)
@@ -57,16 +53,13 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
         revision=config.revision,
         single_engine=config.fallback == "SingleEngine",
         metrics=metrics,
-        lost=lambda name, incarnation: table.forget_holder(name, but=incarnation),
         clock=clock,
     )
-    releases = Releases(
-        engines=engines,
-        endpoints=endpoints,
-        metrics=metrics,
-        per_s=config.kv.releases_per_s if config.kv.bidirectional else 0,
-    )
-    handles = Handles(table, config=config.kv, endpoints=endpoints, releases=releases, clock=clock)
+    held: HeldKV
+    if config.kv.leases and config.kv.bidirectional:
+        held = leases_of(config.kv, config.kv.leases, endpoints, metrics, environment, clock)
+    else:
+        held = _handles(config, engines, endpoints, metrics, clock)
     turns = Turns(
         prefill=PrefillLeg(
             engines=engines,
@@ -83,7 +76,7 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
             limits=config.limits,
             clock=clock,
         ),
-        held=handles,
+        held=held,
         endpoints=endpoints,
         metrics=metrics,
         clock=clock,
@@ -94,7 +87,7 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
             config.conversation_headers,
             keys=keys,
             bidirectional=config.kv.bidirectional,
-            verified_reads=config.kv.verified_reads,
+            verified_reads=config.kv.verified_reads or config.kv.leases is not None,
         ),
         turns=turns,
         engines=engines,
@@ -102,7 +95,30 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
         running=running,
         keepalive_s=config.timeouts.keepalive_s,
     )
-    return Parts(engines, endpoints, handles, releases, metrics, running, routes)
+    return Parts(engines, endpoints, held, metrics, running, routes)
+
+
+def _handles(
+    config: RouterConfig,
+    engines: Engines,
+    endpoints: Endpoints,
+    metrics: Metrics,
+    clock: Callable[[], float],
+) -> Handles:
+    table = Conversations(
+        max_entries=config.limits.max_conversations,
+        max_bytes=config.limits.max_handle_bytes,
+        memory_s=_MEMORY_S,
+    )
+    endpoints.on_loss(lambda name, incarnation: table.forget_holder(name, but=incarnation))
+    metrics.handles.set_function(lambda: table.handles)
+    releases = Releases(
+        engines=engines,
+        endpoints=endpoints,
+        metrics=metrics,
+        per_s=config.kv.releases_per_s if config.kv.bidirectional else 0,
+    )
+    return Handles(table, config=config.kv, endpoints=endpoints, releases=releases, clock=clock)
 
 
 def _tenants(config: RouterConfig) -> Tenants:

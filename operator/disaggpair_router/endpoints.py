@@ -23,7 +23,6 @@ class Endpoints:
         revision: str,
         single_engine: bool,
         metrics: Metrics,
-        lost: Lost,
         clock: Callable[[], float],
     ) -> None:
         self._clock = clock
@@ -32,10 +31,14 @@ class Endpoints:
         self.single_engine = single_engine
         """Whether one engine may serve a turn while no pair is ready."""
         self._metrics = metrics
-        self._lost = lost
+        self._lost: Lost = lambda _name, _incarnation: None
         self._known: dict[str, Endpoint] = {}
         self._in_flight: dict[str, int] = {}
         self._listeners: list[Callable[[], object]] = []
+
+    def on_loss(self, listener: Lost) -> None:
+        """Call this when an engine's memory is gone."""
+        self._lost = listener
 
     def on_change(self, listener: Callable[[], object]) -> None:
         """Call this whenever an engine comes, goes, or becomes another one."""

@@ -4,7 +4,8 @@ The table itself is `session`; this adds the clock, the engines' state and the r
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final
 
 from disaggpair_router.answer import Answer
 from disaggpair_router.config import KVTransfer
@@ -25,6 +26,9 @@ from disaggpair_router.session import (
 )
 
 logger = logging.getLogger(__name__)
+
+_FLUSH_S: Final = 3.0
+"""For releasing handles at the end; D keeps the rest until its own time limit."""
 
 
 class HandleClaim:
@@ -204,10 +208,18 @@ class Handles:
         self._table.expire(self._clock())
         self._pauses.expire()
 
-    def give_up_all(self) -> None:
+    async def start(self) -> None:
+        """See `held.HeldKV`."""
+
+    def tasks(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """See `held.HeldKV`."""
+        return [self._releases.run()]
+
+    async def stop(self) -> None:
         """Release every handle: this router ends and nobody else knows them."""
         for entry in self._table:
             self._discard(entry)
+        await self._releases.flush(_FLUSH_S)
 
     def _key(self, request: TurnRequest) -> bytes:
         conversation = request.conversation

@@ -4,8 +4,8 @@ Two things implement this: `handles` (any NIXL connector; handles are in this pr
 (our connector; each D has a table that all routers share).
 """
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Protocol
 
 from disaggpair_router.answer import Answer
 from disaggpair_router.kv import Handle, Json
@@ -93,6 +93,14 @@ class HeldKV(Protocol):
         """Drop what is over; called now and then."""
         ...
 
-    def give_up_all(self) -> None:
-        """This router ends: give up what nobody else knows of."""
+    async def start(self) -> None:
+        """Called once in the running loop, before the first turn."""
+        ...
+
+    def tasks(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """What has to run beside the turns until the router ends."""
+        ...
+
+    async def stop(self) -> None:
+        """The router ends and its tasks have: give up what nobody else knows of."""
         ...

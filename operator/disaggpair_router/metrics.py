@@ -1,7 +1,5 @@
 """The router's counters, in a registry of their own so that tests see one router only."""
 
-from collections.abc import Callable
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _PREFIX = "disaggpair_router"
@@ -13,7 +11,7 @@ class Metrics:
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
-    def __init__(self, *, handles: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.turns = self._counter("turns", "Turns answered, by the way they ran.", "way")
         self.lookups = self._counter(
@@ -37,9 +35,9 @@ class Metrics:
         self.in_flight = Gauge(
             f"{_PREFIX}_in_flight", "Legs in flight.", ["role"], registry=self.registry
         )
-        Gauge(
+        self.handles = Gauge(
             f"{_PREFIX}_handles", "Handles that wait for their next turn.", registry=self.registry
-        ).set_function(handles)
+        )
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"{_PREFIX}_{name}", text, labels, registry=self.registry)

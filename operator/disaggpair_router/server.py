@@ -18,7 +18,7 @@ from disaggpair_router.app import metrics_application
 from disaggpair_router.assembly import Parts, assemble
 from disaggpair_router.config import RouterConfig, StaticEndpoints
 from disaggpair_router.environment import Environment
-from disaggpair_router.handles import Handles
+from disaggpair_router.held import HeldKV
 from disaggpair_router.probe import Probe, static_endpoints
 from disaggpair_router.running import Running
 from disaggpair_router.tenantfiles import TenantFiles
@@ -26,8 +26,6 @@ from disaggpair_router.tenantfiles import TenantFiles
 logger = logging.getLogger(__name__)
 
 _EXPIRE_EVERY_S = 10.0
-_FLUSH_S = 3.0
-"""For releasing handles at the end; D keeps the rest until its own time limit."""
 _CUT_S = 0.5
 """For connections that are still open once all turns have ended."""
 
@@ -59,16 +57,18 @@ async def running_router(
     tenants = _tenant_files(config, parts)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(parts.engines)
+        await parts.held.start()
         if config.metrics_port:
             metrics = web.AppRunner(
                 metrics_application(parts.metrics), access_log=None, logger=httplog.logger
             )
             stack.push_async_callback(metrics.cleanup)
             await _listen(metrics, config.host, config.metrics_port)
-        stack.push_async_callback(_give_back, parts)
+        stack.push_async_callback(parts.held.stop)
         await stack.enter_async_context(_background(_watch(config, parts), parts.running))
-        await stack.enter_async_context(_background(parts.releases.run(), parts.running))
-        await stack.enter_async_context(_background(_expire(parts.handles), parts.running))
+        for work in parts.held.tasks():
+            await stack.enter_async_context(_background(work, parts.running))
+        await stack.enter_async_context(_background(_expire(parts.held), parts.running))
         if tenants is not None:
             reading = tenants.run(config.tenants.reload_s)
             await stack.enter_async_context(_background(reading, parts.running))
@@ -148,15 +148,10 @@ async def _drain(api: web.AppRunner, parts: Parts, limit_s: float) -> None:
     await api.cleanup()
 
 
-async def _give_back(parts: Parts) -> None:
-    parts.handles.give_up_all()
-    await parts.releases.flush(_FLUSH_S)
-
-
-async def _expire(handles: Handles) -> None:
+async def _expire(held: HeldKV) -> None:
     while True:
         await asyncio.sleep(_EXPIRE_EVERY_S)
-        handles.expire()
+        held.expire()
 
 
 @asynccontextmanager

@@ -6,8 +6,7 @@ turn must not wait long for what only saves time.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -51,7 +50,7 @@ class ListenerError(Exception):
 
 
 class LeaseClient:
-    """Client of all listeners. Use as an async context manager.
+    """Client of all listeners, from `start` to `close`.
 
     Args:
         key: bearer key of the listeners.
@@ -62,7 +61,7 @@ class LeaseClient:
         self._headers = {"Authorization": f"Bearer {key}"}
         self._claim_s = claim_s
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> None:
         """Open the session inside the running loop."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=15),
@@ -71,14 +70,8 @@ class LeaseClient:
             skip_auto_headers=("Accept-Encoding", "User-Agent"),
             read_bufsize=_MAX_LINE_BYTES,
         )
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
         """Close every connection."""
         await self._session.close()
 

@@ -5,7 +5,8 @@ they read, so what is claimed here need not be right, only likely.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any
 
 from disaggpair_connector.contract import PAIR_PARAMS
 from disaggpair_router.answer import Answer
@@ -14,7 +15,10 @@ from disaggpair_router.history import History
 from disaggpair_router.kv import InvalidParams, Json, checked_handle
 from disaggpair_router.leases.board import Found, LeaseBoard, Owner
 from disaggpair_router.leases.claims import Claims, LeaseClaim
+from disaggpair_router.leases.client import LeaseClient
+from disaggpair_router.leases.follow import Followers
 from disaggpair_router.leases.place import Place, Wanted
+from disaggpair_router.leases.release import LeaseReleases
 from disaggpair_router.leases.rows import Row
 from disaggpair_router.pick import Endpoint
 from disaggpair_router.request import TurnRequest
@@ -101,6 +105,9 @@ class Leases:
     Args:
         board: the copies of the tables.
         claims: take leases.
+        client: for the listeners.
+        followers: keep the copies.
+        releases: give leases back.
         keys: make what is stored with a lease.
         port: of the listener of an engine's first rank.
         ranks: data-parallel ranks of each engine.
@@ -113,6 +120,9 @@ class Leases:
         board: LeaseBoard,
         *,
         claims: Claims,
+        client: LeaseClient,
+        followers: Followers,
+        releases: LeaseReleases,
         keys: Keys,
         port: int,
         ranks: int,
@@ -121,6 +131,9 @@ class Leases:
     ) -> None:
         self.board = board
         self.claims = claims
+        self._client = client
+        self._followers = followers
+        self._releases = releases
         self.ranks = ranks
         self._keys = keys
         self._port = port
@@ -141,8 +154,17 @@ class Leases:
         """See `held.HeldKV`."""
         self.claims.expire()
 
-    def give_up_all(self) -> None:
-        """See `held.HeldKV`: nothing, since every other router knows the leases."""
+    async def start(self) -> None:
+        """See `held.HeldKV`."""
+        await self._client.start()
+
+    def tasks(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """See `held.HeldKV`."""
+        return [self._followers.run(), self._releases.run()]
+
+    async def stop(self) -> None:
+        """See `held.HeldKV`: the leases stay, since every other router knows them."""
+        await self._client.close()
 
     # -- one turn ------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from disaggpair_bed.fakes.listening import KEY, Listening, listening
+from disaggpair_bed.fakes.listening import Listening, lease_client, listening
 from disaggpair_bed.fakes.rawhttp import BOUND_S, grant
 from disaggpair_router.kv import checked_handle
 from disaggpair_router.leases.client import LeaseClient, ListenerError, listener_of
@@ -26,7 +26,7 @@ def engine() -> Iterator[Listening]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[LeaseClient]:
-    async with LeaseClient(key=KEY, claim_s=BOUND_S) as one:
+    async with lease_client() as one:
         yield one
 
 
@@ -112,7 +112,7 @@ async def test_a_place_that_the_engine_does_not_know_is_gone(
 
 
 async def test_a_wrong_key_is_named_and_never_shown(engine: Listening) -> None:
-    async with LeaseClient(key="wrong-key", claim_s=BOUND_S) as client:
+    async with lease_client("wrong-key") as client:
         with pytest.raises(ListenerError, match="DISAGGPAIR_LEASE_KEY") as refused:
             await client.listing(engine.url)
     assert refused.value.reason == "unreachable"
@@ -133,7 +133,7 @@ async def test_a_listener_that_does_not_answer_costs_the_claims_limit() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with serving(silent) as url, LeaseClient(key=KEY, claim_s=0.05) as client:
+    async with serving(silent) as url, lease_client(claim_s=0.05) as client:
         with pytest.raises(ListenerError, match="did not answer") as refused:
             await client.claim(url, "a", "read")
     assert refused.value.reason == "unreachable"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from disaggpair_bed.fakes.listening import KEY, listening
-from disaggpair_bed.fakes.rawhttp import BOUND_S, grant
+from disaggpair_bed.fakes.listening import KEY, lease_client, listening
+from disaggpair_bed.fakes.rawhttp import grant
 from disaggpair_bed.routing import eventually
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.leases.board import LeaseBoard, Owner
@@ -30,9 +30,7 @@ class Bench:
     def __init__(self, client: LeaseClient, port: int, ranks: int = 1) -> None:
         self.board = LeaseBoard()
         self.new: list[str] = []
-        self.endpoints = Endpoints(
-            revision="", single_engine=True, metrics=Metrics(), lost=lambda *_: None, clock=float
-        )
+        self.endpoints = Endpoints(revision="", single_engine=True, metrics=Metrics(), clock=float)
         self.followers = Followers(
             self.board,
             client,
@@ -54,7 +52,7 @@ class Bench:
 
 @asynccontextmanager
 async def following(port: int, *endpoints: Endpoint, ranks: int = 1) -> AsyncIterator[Bench]:
-    async with LeaseClient(key=KEY, claim_s=BOUND_S) as client:
+    async with lease_client() as client:
         bench = Bench(client, port, ranks)
         bench.endpoints.replace_all(endpoints)
         task = asyncio.create_task(bench.followers.run())
@@ -95,8 +93,7 @@ async def test_another_epoch_at_the_same_place_is_listed_anew() -> None:
     with listening("first") as engine:
         grant(engine.book, "old")
         port = engine.port
-        client = LeaseClient(key=KEY, claim_s=BOUND_S)
-        async with client:
+        async with lease_client() as client:
             bench = Bench(client, port)
             bench.endpoints.put(D)
             task = asyncio.create_task(bench.followers.run())
@@ -164,7 +161,7 @@ async def test_who_cannot_be_followed_is_named_once(caplog: pytest.LogCaptureFix
     caplog.set_level("INFO", "disaggpair_router.leases.follow")
     with listening() as engine:
         port = engine.port
-        async with LeaseClient(key=KEY, claim_s=BOUND_S) as client:
+        async with lease_client() as client:
             bench = Bench(client, port)
             bench.endpoints.put(D)
             task = asyncio.create_task(bench.followers.run())

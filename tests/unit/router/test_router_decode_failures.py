@@ -279,7 +279,7 @@ async def test_releases_are_bounded_and_failures_counted() -> None:
         request = reader.read("chat", b'{"messages": []}', {}, "r")
         gone = Endpoint("gone", "http://gone", "decode", ready=True)
         for _ in range(1_001):
-            parts.handles.discard(request, gone, decode_handle())
+            parts.held.turn(request).discard(gone, decode_handle())
         assert front.count("handle_releases_total", result="dropped") == 1
         await eventually(lambda: front.count("handle_releases_total", result="impossible") == 1_000)
 

@@ -24,9 +24,9 @@ class Registry(Endpoints):
             revision="",
             single_engine=single_engine,
             metrics=Metrics(),
-            lost=lambda name, life: self.losses.append((name, life)),
             clock=lambda: self.now,
         )
+        self.on_loss(lambda name, life: self.losses.append((name, life)))
 
 
 @pytest.fixture

@@ -39,7 +39,6 @@ class Bench:
             revision="",
             single_engine=True,
             metrics=Metrics(),
-            lost=lambda *_: None,
             clock=lambda: self.now,
         )
         endpoints.replace_all([P, D])

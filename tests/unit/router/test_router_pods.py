@@ -79,9 +79,9 @@ class Registry:
             revision="",
             single_engine=True,
             metrics=Metrics(),
-            lost=lambda name, life: self.lost.append((name, life)),
             clock=lambda: 0.0,
         )
+        self.endpoints.on_loss(lambda name, life: self.lost.append((name, life)))
 
     def ready(self) -> dict[str, bool]:
         return {one.name: one.ready for one in self.endpoints}

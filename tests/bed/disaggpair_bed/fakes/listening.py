@@ -1,12 +1,13 @@
 """A lease listener as engines have it, on a socket of its own, for tests of its clients."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from disaggpair_bed.fakes.rawhttp import BLOCK_SIZE
+from disaggpair_bed.fakes.rawhttp import BLOCK_SIZE, BOUND_S
 from disaggpair_connector.book import LeaseBook
 from disaggpair_connector.listener import LeaseListener
+from disaggpair_router.leases.client import LeaseClient
 
 KEY = "listener-key"
 
@@ -25,6 +26,17 @@ class Listening:
     def url(self) -> str:
         """Base URL."""
         return f"http://{self.host}:{self.port}"
+
+
+@asynccontextmanager
+async def lease_client(key: str = KEY, claim_s: float = BOUND_S) -> AsyncIterator[LeaseClient]:
+    """A router's client, open while the block runs."""
+    client = LeaseClient(key=key, claim_s=claim_s)
+    await client.start()
+    try:
+        yield client
+    finally:
+        await client.close()
 
 
 @contextmanager
