@@ -6,6 +6,7 @@ sent twice has two items.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from disaggpair_router.conversation import Keys
 from disaggpair_router.errors import BadRequest, Forbidden, RouterError, Unauthorized
@@ -57,20 +58,19 @@ class Door:
         return {"authorization": authorization} if authorization and tenants.is_open else {}
 
 
+_REFUSALS: Final[Mapping[Refusal, tuple[type[RouterError], str]]] = {
+    "no_key": (Unauthorized, "Give your API key as Authorization: Bearer KEY."),
+    "unknown_key": (Unauthorized, "This API key is not known."),
+    "other_tenant": (Forbidden, "The API key belongs to another tenant than the gateway says."),
+    "no_name": (Forbidden, "The gateway named no tenant."),
+    "bad_name": (Forbidden, "The gateway's name for the tenant cannot be one."),
+    "not_the_gateway": (Forbidden, "Only the gateway may ask this router."),
+}
+
+
 def _refused(why: Refusal) -> RouterError:
-    match why:
-        case "no_key":
-            return Unauthorized("Give your API key as Authorization: Bearer KEY.")
-        case "unknown_key":
-            return Unauthorized("This API key is not known.")
-        case "other_tenant":
-            return Forbidden("The API key belongs to another tenant than the gateway says.")
-        case "no_name":
-            return Forbidden("The gateway named no tenant.")
-        case "bad_name":
-            return Forbidden("The gateway's name for the tenant cannot be one.")
-        case "not_the_gateway":
-            return Forbidden("Only the gateway may ask this router.")
+    kind, message = _REFUSALS[why]
+    return kind(message)
 
 
 def _single(headers: Mapping[str, str], name: str) -> str:

@@ -77,7 +77,7 @@ class TenantFiles:
     def _take(self, digests: Mapping[bytes, str]) -> None:
         self._use(digests)
         tenants = len(set(digests.values()))
-        logger.info("%d keys of %d tenants are known", len(digests), tenants)
+        logger.info("tenants known: %d, with %d keys", tenants, len(digests))
 
 
 def read_digests(directory: Path) -> dict[bytes, str]:

@@ -93,6 +93,9 @@ def test_a_directory_that_is_absent_or_holds_another_is_one_sentence(tmp_path: P
         read_digests(tmp_path / "none")
     with pytest.raises(ConfigError, match=r"none cannot be read: No such file or directory\.$"):
         TenantFiles(tmp_path / "none", use=lambda _: None).load()
+    (tmp_path / "b").symlink_to("nowhere")
+    with pytest.raises(ConfigError, match=r" cannot be read: No such file or directory\.$"):
+        TenantFiles(tmp_path, use=lambda _: None).load()
     (tmp_path / "a").mkdir()
     with pytest.raises(ConfigError, match=r"a cannot be read: Is a directory\.$"):
         read_digests(tmp_path)
