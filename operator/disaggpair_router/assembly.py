@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from disaggpair_router.app import Routes
+from disaggpair_router.canary import Canary
 from disaggpair_router.config import RouterConfig
 from disaggpair_router.conversation import Keys
 from disaggpair_router.decode import DecodeLeg
@@ -34,6 +35,7 @@ class Parts:
     engines: Engines
     endpoints: Endpoints
     held: HeldKV
+    canary: Canary
     metrics: Metrics
     running: Running
     routes: Routes
@@ -95,7 +97,15 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
         running=running,
         keepalive_s=config.timeouts.keepalive_s,
     )
-    return Parts(engines, endpoints, held, metrics, running, routes)
+    canary = Canary(
+        engines=engines,
+        endpoints=endpoints,
+        headers={"authorization": f"Bearer {key}"} if (key := environment.engine_key) else {},
+        every_s=config.timeouts.canary_s,
+        limit_s=config.timeouts.canary_limit_s,
+        clock=clock,
+    )
+    return Parts(engines, endpoints, held, canary, metrics, running, routes)
 
 
 def _handles(

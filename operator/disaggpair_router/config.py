@@ -138,6 +138,11 @@ class Timeouts(_Part):
     is an event of the stream."""
     probe_s: Seconds = 2.0
     """Between two health checks of a static endpoint, and the time limit of one."""
+    canary_s: float = Field(default=10.0, ge=0, le=3_600)
+    """Seconds without an answer after which an engine is asked for one token, to find one that
+    takes requests and answers none; 0 for never."""
+    canary_limit_s: Seconds = 15.0
+    """For that answer. An engine that answers anybody meanwhile is not stuck, only busy."""
     drain_s: Seconds = 30.0
     """From SIGTERM until streams that still run are cut."""
 

@@ -34,6 +34,8 @@ class Endpoints:
         self._lost: Lost = lambda _name, _incarnation: None
         self._known: dict[str, Endpoint] = {}
         self._in_flight: dict[str, int] = {}
+        self._answered: dict[str, float] = {}
+        self._stuck: set[tuple[str, str]] = set()
         self._listeners: list[Callable[[], object]] = []
 
     def on_loss(self, listener: Lost) -> None:
@@ -55,6 +57,9 @@ class Endpoints:
         """Add an endpoint or replace what is known of it."""
         before = self._known.get(endpoint.name)
         self._known[endpoint.name] = endpoint
+        is_new = before is None or before.incarnation != endpoint.incarnation
+        if endpoint.ready and (before is None or is_new or not before.ready):
+            self.answered(endpoint)
         if before != endpoint:
             self._tell()
         if before is not None and before.incarnation != endpoint.incarnation:
@@ -63,6 +68,8 @@ class Endpoints:
     def remove(self, name: str) -> None:
         """Forget an endpoint; nothing happens when it is not known."""
         self._suspects.pop(name, None)
+        self._answered.pop(name, None)
+        self._stuck = {life for life in self._stuck if life[0] != name}
         if self._known.pop(name, None) is not None:
             self._lost(name, None)
             self._tell()
@@ -94,6 +101,29 @@ class Endpoints:
     def suspect(self, endpoint: Endpoint, seconds: float) -> None:
         """Choose an engine no more for a time: it did not take or did not answer a request."""
         self._suspects[endpoint.name] = self._clock() + seconds
+
+    def answered(self, endpoint: Endpoint) -> None:
+        """An engine has answered a request."""
+        self._answered[endpoint.name] = self._clock()
+
+    def last_answer(self, endpoint: Endpoint) -> float:
+        """When an engine answered last; long ago when it never did."""
+        return self._answered.get(endpoint.name, float("-inf"))
+
+    def set_stuck(self, endpoint: Endpoint, *, stuck: bool) -> bool:
+        """Choose an engine no more, until it is said not to be stuck; whether that is new."""
+        life = (endpoint.name, endpoint.incarnation)
+        if stuck == (life in self._stuck):
+            return False
+        if stuck:
+            self._stuck.add(life)
+        else:
+            self._stuck.remove(life)
+        return True
+
+    def is_stuck(self, endpoint: Endpoint) -> bool:
+        """Whether this life of an engine is known to answer nothing."""
+        return (endpoint.name, endpoint.incarnation) in self._stuck
 
     @property
     def can_serve(self) -> bool:
@@ -135,6 +165,7 @@ class Endpoints:
         try:
             with self.reserved(endpoint):
                 yield
+            self.answered(endpoint)
         finally:
             gauge.dec()
 
@@ -157,6 +188,8 @@ class Endpoints:
             listener()
 
     def _is_suspect(self, endpoint: Endpoint) -> bool:
+        if self.is_stuck(endpoint):
+            return True
         until = self._suspects.get(endpoint.name)
         if until is None:
             return False
