@@ -74,6 +74,11 @@ class HandleTurn:
         return
 
     @property
+    def history(self) -> None:
+        """See `held.TurnKV`: a turn that D computes alone would leave no handle for the next."""
+        return
+
+    @property
     def wants_whole(self) -> bool:
         """See `held.TurnKV`."""
         return self._handles.wants_whole(self._request)
@@ -82,6 +87,10 @@ class HandleTurn:
         """See `held.TurnKV`; without waiting, so that no other turn comes between."""
         found = self._handles.claim(self._request, prefill)
         return HandleClaim(self._handles, found) if isinstance(found, Claim) else found
+
+    async def claim_direct(self) -> MissReason:
+        """See `held.TurnKV`."""
+        return "off"
 
     def decode_params(self, params: Json | None, decode: Endpoint) -> Json | None:
         """See `held.TurnKV`: P's as they came."""

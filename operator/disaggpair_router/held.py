@@ -5,6 +5,7 @@ Two things implement this: `handles` (any NIXL connector; handles are in this pr
 """
 
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from disaggpair_router.answer import Answer
@@ -12,6 +13,16 @@ from disaggpair_router.kv import Handle, Json
 from disaggpair_router.pick import Endpoint
 from disaggpair_router.request import TurnRequest
 from disaggpair_router.session import MissReason
+
+
+@dataclass(frozen=True, slots=True)
+class HeldHistory:
+    """What one D holds of a turn's history."""
+
+    tokens: int
+    length: int
+    """Messages of the prompt that it begins with, characters of a completion's; an answer comes
+    after them."""
 
 
 class Claim(Protocol):
@@ -49,12 +60,21 @@ class TurnKV(Protocol):
         ...
 
     @property
+    def history(self) -> HeldHistory | None:
+        """What the holder has, if this turn continues it and D can compute the rest itself."""
+        ...
+
+    @property
     def wants_whole(self) -> bool:
         """Whether D has to be asked without streaming, because only then it gives its handle."""
         ...
 
     async def claim(self, prefill: Endpoint) -> Claim | MissReason:
         """Take what is held for a P leg at this engine, which is sent right after."""
+        ...
+
+    async def claim_direct(self) -> Json | MissReason:
+        """Take what is held for a turn that its holder computes alone; parameters for it."""
         ...
 
     def decode_params(self, params: Json | None, decode: Endpoint) -> Json | None:

@@ -5,13 +5,13 @@ D decides; a claim that it refuses costs a turn one exchange with its listener.
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from disaggpair_router.endpoints import Endpoints
-from disaggpair_router.kv import Handle, InvalidParams, checked_handle
+from disaggpair_router.kv import Handle, InvalidParams, Json, checked_handle
 from disaggpair_router.leases.board import Found, LeaseBoard, Owner
-from disaggpair_router.leases.client import LeaseClient, ListenerError
+from disaggpair_router.leases.client import LeaseClient, ListenerError, Purpose
 from disaggpair_router.leases.follow import Followers
 from disaggpair_router.leases.place import Place, Wanted
 from disaggpair_router.leases.release import LeaseReleases
@@ -19,6 +19,8 @@ from disaggpair_router.leases.rows import Row
 from disaggpair_router.pauses import Pauses
 from disaggpair_router.pick import Endpoint, may_pair
 from disaggpair_router.session import MissReason
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +86,25 @@ class Claims:
         self._restored: dict[tuple[Owner, str], Handle] = {}
 
     async def claim(self, wanted: Wanted, prefill: Endpoint) -> LeaseClaim | MissReason:
-        """Take the lease that the turn can make most of."""
+        """Take the lease that the turn can make most of, for a read by P."""
+
+        async def take(found: Found) -> LeaseClaim | MissReason:
+            return self._hindrance(found.owner, prefill) or await self._take(found)
+
+        return await self._first(wanted, take)
+
+    async def claim_direct(self, wanted: Wanted) -> Json | MissReason:
+        """Take it for a turn that its D computes alone."""
+
+        async def take(found: Found) -> Json | MissReason:
+            return self._absence(found.owner) or await self._ask(found, "direct")
+
+        return await self._first(wanted, take)
+
+    async def _first(
+        self, wanted: Wanted, take: Callable[[Found], Awaitable[T | MissReason]]
+    ) -> T | MissReason:
+        """The first lease that can be had."""
         miss: MissReason | None = None
         for _ in range(_TRIES):
             found = self._board.find(wanted)
@@ -92,11 +112,10 @@ class Claims:
                 if not await self._awaited(wanted):
                     return miss or found
                 continue
-            hindrance = self._hindrance(found.owner, prefill)
-            if hindrance:
-                return hindrance
-            taken = await self._take(found)
-            if isinstance(taken, LeaseClaim):
+            taken = await take(found)
+            if not isinstance(taken, str):
+                return taken
+            if taken not in ("gone", "claimed"):
                 return taken
             miss = taken
         return miss or "claimed"
@@ -132,30 +151,45 @@ class Claims:
         self._expected = {key: one for key, one in self._expected.items() if now < one[0]}
         self._restored.clear()
 
-    def _hindrance(self, owner: Owner, prefill: Endpoint) -> MissReason | None:
+    def _absence(self, owner: Owner) -> MissReason | None:
+        """Why a lease's D cannot be asked for it now."""
         decode = self._endpoints.get(owner.endpoint)
-        present = decode is not None and decode.incarnation == owner.incarnation
-        if decode is None or not present or not decode.ready or not may_pair(prefill, decode):
+        if decode is None or decode.incarnation != owner.incarnation or not decode.ready:
+            return "other_engine"
+        return None if self._followers.can_claim(owner) else "unreachable"
+
+    def _hindrance(self, owner: Owner, prefill: Endpoint) -> MissReason | None:
+        """Why P cannot read from a lease's D now."""
+        decode = self._endpoints.get(owner.endpoint)
+        if decode is None or not may_pair(prefill, decode):
             return "other_engine"
         if self.pauses.holds(prefill.name, decode.name):
             return "paused"
-        return None if self._followers.can_claim(owner) else "unreachable"
+        return self._absence(owner)
 
     async def _take(self, found: Found) -> LeaseClaim | MissReason:
-        self._board.mark(found, "claimed")
         handle = self._restored.pop((found.owner, found.row.id), None)
         if handle is not None:
+            self._board.mark(found, "claimed")
             return LeaseClaim(self, found, handle)
-        listener = self._followers.listener(found.owner)
-        if listener is None:
-            return "other_engine"
+        params = await self._ask(found, "read")
+        if isinstance(params, str):
+            return params
         try:
-            params = await self._client.claim(listener, found.row.id, "read")
             return LeaseClaim(self, found, checked_handle(params))
         except InvalidParams as error:
             logger.warning("a decode engine's handle is not usable: %s", error)
             self.release(found)
             return "no_handle"
+
+    async def _ask(self, found: Found, purpose: Purpose) -> Json | MissReason:
+        """Ask D for a lease."""
+        listener = self._followers.listener(found.owner)
+        if listener is None:
+            return "other_engine"
+        self._board.mark(found, "claimed")
+        try:
+            return dict(await self._client.claim(listener, found.row.id, purpose))
         except ListenerError as error:
             if error.reason == "gone":
                 self._board.forget(found)

@@ -11,6 +11,7 @@ from typing import Any
 from disaggpair_connector.contract import PAIR_PARAMS
 from disaggpair_router.answer import Answer
 from disaggpair_router.conversation import Keys
+from disaggpair_router.held import HeldHistory
 from disaggpair_router.history import History
 from disaggpair_router.kv import InvalidParams, Json, checked_handle
 from disaggpair_router.leases.board import Found, LeaseBoard, Owner
@@ -52,6 +53,16 @@ class LeaseTurn:
         return self._owner.endpoint if self._owner else ""
 
     @property
+    def history(self) -> HeldHistory | None:
+        """See `held.TurnKV`."""
+        found = self._leases.board.find(self._wanted) if self._wanted else None
+        if self._wanted is None or not isinstance(found, Found) or found.row.place is None:
+            return None
+        if not self._wanted.continues(found.row.place):
+            return None
+        return HeldHistory(found.row.tokens, found.row.place.length)
+
+    @property
     def rank(self) -> int | None:
         """See `held.TurnKV`."""
         return self._owner.rank if self._owner and self._leases.ranks > 1 else None
@@ -61,6 +72,12 @@ class LeaseTurn:
         if self._wanted is None:
             return "unsupported"
         return await self._leases.claims.claim(self._wanted, prefill)
+
+    async def claim_direct(self) -> Json | MissReason:
+        """See `held.TurnKV`."""
+        if self._wanted is None:
+            return "unsupported"
+        return await self._leases.claims.claim_direct(self._wanted)
 
     def decode_params(self, params: Json | None, decode: Endpoint) -> Json | None:
         """See `held.TurnKV`: P's, and what D keeps with the lease."""
