@@ -6,13 +6,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+import orjson
 import pytest
 
-from disaggpair_bed.routing import Dialogue, Routed, eventually, routed
+from disaggpair_bed.routing import Dialogue, Routed, as_message, eventually, routed
 from disaggpair_bed.simengine import RunningEngine, running_engine
 from disaggpair_bed.simengine.pairconnector import PairConnector
 from disaggpair_router.environment import Environment
 from disaggpair_router.errors import ConfigError
+from disaggpair_router.leases.claims import LeaseClaim
 
 KEY = "lease-key-of-the-pair"
 ID = {"conversation_id": "c"}
@@ -100,13 +102,31 @@ async def test_of_two_routers_one_has_the_lease(bench: Bench) -> None:
         talk = Dialogue(front, dict(ID))
         await talk.say(QUESTION)
         await eventually(lambda: other.handles == 1)
+        body = {"messages": [*talk.messages, as_message(QUESTION)], **ID}
+        claims = []
+        for one in (front, other):
+            parts = one.router.parts
+            request = parts.routes.reader.read(
+                "chat", orjson.dumps(body), {}, "r", parts.routes.door.caller({}, "")
+            )
+            p = next(engine for engine in parts.endpoints if engine.role == "prefill")
+            claims.append(parts.held.turn(request).claim(p))
+        found = await asyncio.gather(*claims)
+        assert sorted(map(type, found), key=str) == [LeaseClaim, str]
+        assert "claimed" in found
+
+
+async def test_turns_of_one_conversation_at_two_routers_are_both_right(bench: Bench) -> None:
+    async with bench.router() as front, bench.router() as other:
+        talk = Dialogue(front, dict(ID))
+        await talk.say(QUESTION)
+        await eventually(lambda: other.handles == 1)
         fork = talk.copy()
         fork.routed = other
         replies = await asyncio.gather(talk.say(QUESTION), fork.say(QUESTION))
         assert [reply.status for reply in replies] == [200, 200]
         assert replies[0].text == replies[1].text
-        assert front.hits + other.hits == 1
-        assert front.misses.get("claimed", 0) + other.misses.get("claimed", 0) == 1
+        assert front.hits + other.hits >= 1
 
 
 async def test_streams_leave_leases_on_releases_whose_streams_do_not_tell_of_them() -> None:
