@@ -102,7 +102,7 @@ async def test_of_two_routers_one_has_the_lease(bench: Bench) -> None:
         talk = Dialogue(front, dict(ID))
         await talk.say(QUESTION)
         await eventually(lambda: other.handles == 1)
-        body = {"messages": [*talk.messages, as_message(QUESTION)], **ID}
+        body = {"model": "toy", "messages": [*talk.messages, as_message(QUESTION)], **ID}
         claims = []
         for one in (front, other):
             parts = one.router.parts
