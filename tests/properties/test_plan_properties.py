@@ -27,6 +27,7 @@ changes = st.fixed_dictionaries(
         "kvTransfer": st.fixed_dictionaries({"blockSize": st.sampled_from([16, 64, 256])}),
         "model": st.sampled_from([{"cache": {"claim": "c"}}, {"servedName": "s"}]),
         "engine": st.sampled_from([{"connector": "Nixl"}, {"connector": "DisaggPair"}]),
+        "router": st.sampled_from([{}, {"auth": {"apiKeysSecretRef": {"name": "api-keys"}}}]),
     },
 )
 

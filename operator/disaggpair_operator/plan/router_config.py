@@ -1,7 +1,9 @@
 """What the pair's router is told: its configuration file, in the router's own model."""
 
+from ipaddress import ip_network
+
 from disaggpair_operator import names
-from disaggpair_operator.api.v1alpha1 import Spec
+from disaggpair_operator.api.v1alpha1 import Auth, Spec
 from disaggpair_operator.model import Owner
 from disaggpair_operator.plan.engine_args import HTTP_PORT
 from disaggpair_operator.plan.kv_transfer import LEASE_PORT, verifies_reads
@@ -11,11 +13,14 @@ from disaggpair_router.config import (
     LeaseAccess,
     PodEndpoints,
     RouterConfig,
+    Tenants,
     Timeouts,
 )
 
 API_PORT = 8000
 METRICS_PORT = 9090
+TENANTS_FOLDER = "/etc/disaggpair-tenants"
+"""Where a router finds the digests of API keys."""
 
 
 def router_config(owner: Owner, spec: Spec, release: Release) -> RouterConfig:
@@ -36,7 +41,22 @@ def router_config(owner: Owner, spec: Spec, release: Release) -> RouterConfig:
             verified_reads=verifies_reads(spec),
         ),
         fallback=spec.router.fallback,
+        tenants=_tenants(spec.router.auth),
         timeouts=Timeouts(drain_s=drain_s(spec)),
+    )
+
+
+def _tenants(auth: Auth | None) -> Tenants:
+    """Who may use the pair; everybody without `auth`."""
+    if auth is None:
+        return Tenants()
+    return Tenants(
+        directory=TENANTS_FOLDER if auth.api_keys_secret_ref else "",
+        header=auth.tenant_header,
+        # The router takes no address within a network for the network.
+        trusted_proxies=tuple(
+            str(ip_network(network, strict=False)) for network in auth.trusted_proxies
+        ),
     )
 
 

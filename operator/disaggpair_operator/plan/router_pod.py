@@ -6,7 +6,7 @@ from disaggpair_operator import names
 from disaggpair_operator.api.v1alpha1 import Resources, Spec
 from disaggpair_operator.model import Facts, Owner
 from disaggpair_operator.plan.keys import router_keys
-from disaggpair_operator.plan.router_config import API_PORT, METRICS_PORT, drain_s
+from disaggpair_operator.plan.router_config import API_PORT, METRICS_PORT, TENANTS_FOLDER, drain_s
 
 CONFIG_FOLDER: Final = "/etc/disaggpair"
 CONFIG_FILE: Final = "router.json"
@@ -20,6 +20,7 @@ _END_S: Final = 12
 
 def router_pod(owner: Owner, spec: Spec, facts: Facts) -> dict[str, Any]:
     """The pod's spec. Its grace period covers the pause before the drain, the drain and the end."""
+    volumes = _volumes(owner, spec)
     container = {
         "name": names.ROUTER,
         "image": facts.router_image,
@@ -62,7 +63,10 @@ def router_pod(owner: Owner, spec: Spec, facts: Facts) -> dict[str, Any]:
             "failureThreshold": 6,
         },
         "lifecycle": {"preStop": {"sleep": {"seconds": _LINGER_S}}},
-        "volumeMounts": [{"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True}],
+        "volumeMounts": [
+            {"name": name, "mountPath": path, "readOnly": True}
+            for name, (path, _) in volumes.items()
+        ],
     }
     name = names.child_name(owner.name, names.ROUTER)
     return {
@@ -93,8 +97,20 @@ def router_pod(owner: Owner, spec: Spec, facts: Facts) -> dict[str, Any]:
         },
         "serviceAccountName": name,
         "terminationGracePeriodSeconds": _LINGER_S + drain_s(spec) + _END_S,
-        "volumes": [{"name": "config", "configMap": {"name": name}}],
+        "volumes": [{"name": volume, **source} for volume, (_, source) in volumes.items()],
     }
+
+
+def _volumes(owner: Owner, spec: Spec) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Volumes by name: the folder where each is mounted, and what is in it."""
+    config = {"configMap": {"name": names.child_name(owner.name, names.ROUTER)}}
+    volumes: dict[str, tuple[str, dict[str, Any]]] = {"config": (CONFIG_FOLDER, config)}
+    auth = spec.router.auth
+    if auth and auth.api_keys_secret_ref:
+        # Not optional: without the Secret the router waits, and does not serve everybody or nobody.
+        secret = {"secret": {"secretName": auth.api_keys_secret_ref.name}}
+        volumes["tenants"] = (TENANTS_FOLDER, secret)
+    return volumes
 
 
 def _resources(resources: Resources) -> dict[str, Any]:

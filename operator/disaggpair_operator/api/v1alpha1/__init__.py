@@ -5,8 +5,9 @@ with the object (docs/decisions/0003), so changing one changes new objects only.
 """
 
 from disaggpair_operator.api.rules import Part
+from disaggpair_operator.api.v1alpha1.auth import Auth
 from disaggpair_operator.api.v1alpha1.engine import Engine, Model, ModelCache
-from disaggpair_operator.api.v1alpha1.fields import EnvVar, KeyRef, Resources
+from disaggpair_operator.api.v1alpha1.fields import EnvVar, KeyRef, Resources, SecretRef
 from disaggpair_operator.api.v1alpha1.placement import Fabric, Placement, Toleration
 from disaggpair_operator.api.v1alpha1.roles import Decode, Prefill, Role
 from disaggpair_operator.api.v1alpha1.router import Router, Service
@@ -15,6 +16,7 @@ from disaggpair_operator.api.v1alpha1.status import Condition, RolesStatus, Role
 from disaggpair_operator.api.v1alpha1.transfer import DirectTurns, KVTransfer
 
 __all__ = [
+    "Auth",
     "Condition",
     "Decode",
     "DirectTurns",
@@ -34,6 +36,7 @@ __all__ = [
     "RolesStatus",
     "Rollout",
     "Router",
+    "SecretRef",
     "Service",
     "Spec",
     "Status",

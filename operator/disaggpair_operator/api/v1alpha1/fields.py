@@ -33,6 +33,13 @@ WORD: Final = "[!-,.-~][!-~]*"
 """Pattern of a value of the command line that cannot be read as a flag: printable ASCII."""
 
 
+class SecretRef(Part):
+    """A Secret in the pair's namespace."""
+
+    name: Name
+    """Name of the Secret."""
+
+
 class KeyRef(Part):
     """A key of a Secret in the pair's namespace."""
 

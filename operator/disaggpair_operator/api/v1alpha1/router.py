@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from disaggpair_operator.api.rules import Part, Rule
+from disaggpair_operator.api.rules import Part
+from disaggpair_operator.api.v1alpha1.auth import Auth
 from disaggpair_operator.api.v1alpha1.field_rules import key_rule
 from disaggpair_operator.api.v1alpha1.fields import Resources
 
@@ -39,30 +40,9 @@ class Router(Part):
     fallback: Literal["SingleEngine", "Refuse"] = "SingleEngine"
     """While one role has no ready engine: the other answers alone, or the turn is refused with
     503."""
-    auth: dict[str, object] | None = Field(
-        default=None, json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}
-    )
-    """Reserved: how clients prove who they are. Not yet supported."""
-    tenants: dict[str, object] | None = Field(
-        default=None, json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}
-    )
-    """Reserved: whose conversations are kept apart. Not yet supported."""
+    auth: Auth | None = None
+    """Who may use the pair. Default: everybody who reaches the router."""
     service: Service = Service()
     """The Service in front of the router."""
     resources: Resources = Resources()
     """CPU and memory of the router. Default: none asked for."""
-
-    rules = (
-        Rule(
-            cel="!has(self.auth)",
-            message="spec.router.auth is not yet supported by this version; remove it",
-            check=lambda self: self.auth is None,
-            field_path=".auth",
-        ),
-        Rule(
-            cel="!has(self.tenants)",
-            message="spec.router.tenants is not yet supported by this version; remove it",
-            check=lambda self: self.tenants is None,
-            field_path=".tenants",
-        ),
-    )

@@ -7,6 +7,8 @@ from disaggpair_bed.pair_cases.case import Case, bad, short
 _SECRET: Final = {"name": "hub", "key": "token"}
 _ZONE: Final = "topology.kubernetes.io/zone"
 
+_GATEWAY: Final = {"tenantHeader": "X-Tenant", "trustedProxies": ["10.0.0.0/8"]}
+
 _TOO_LONG_TTL: Final = "must be at most 450"
 
 REFUSED: Final = (
@@ -145,8 +147,70 @@ REFUSED: Final = (
     bad("prefill.podTemplate", {"spec": {}}, says="not yet supported"),
     bad("decode.podTemplate", {}, says="not yet supported"),
     bad("kvTransfer.directTurns", {}, says="not yet supported"),
-    bad("router.auth", {"type": "jwt"}, says="not yet supported"),
-    bad("router.tenants", {}, says="not yet supported"),
+    bad("router.tenants", {}, "tenants-beside-auth"),
+    bad("router.auth", {"type": "jwt", **_GATEWAY}, field="router.auth.type"),
+    bad("router.auth", {}, says="needs apiKeysSecretRef or tenantHeader"),
+    bad("router.auth", {"tenantHeader": ""}, says="needs apiKeysSecretRef or tenantHeader"),
+    bad("router.auth.apiKeysSecretRef", {}, field="router.auth.apiKeysSecretRef.name"),
+    bad("router.auth.apiKeysSecretRef.name", "A_b"),
+    bad("router.auth", {"tenantHeader": "X-Tenant"}, says="together"),
+    bad("router.auth", {**_GATEWAY, "trustedProxies": []}, "no-proxies", says="together"),
+    bad(
+        "router.auth",
+        {"apiKeysSecretRef": {"name": "keys"}, "trustedProxies": ["10.0.0.0/8"]},
+        "proxies-without-a-header",
+        says="together",
+    ),
+    *(
+        bad(
+            "router.auth",
+            {**_GATEWAY, "tenantHeader": header},
+            f"header-{header}",
+            field="router.auth.tenantHeader",
+            says="must not be authorization",
+        )
+        for header in ("Authorization", "x-api-key", "X-Conversation-ID", "tracestate")
+    ),
+    *(
+        bad(
+            "router.auth",
+            {**_GATEWAY, "tenantHeader": header},
+            f"header-{short(header)}",
+            field="router.auth.tenantHeader",
+        )
+        for header in ("X Tenant", "-x", "X_Tenant", "X:", "x" * 65)
+    ),
+    *(
+        bad(
+            "router.auth",
+            {**_GATEWAY, "trustedProxies": ["10.0.0.0/8", network]},
+            f"network-{network}",
+            field="router.auth.trustedProxies[1]",
+        )
+        for network in (
+            "",
+            "10.0.0.1",
+            "10.0.0.0/0",
+            "10.0.0.0/33",
+            "10.0.0.0/08",
+            "10.0.0.256/8",
+            "010.0.0.0/8",
+            "10.0.0.0/255.0.0.0",
+            "::/0",
+            "::/129",
+            "00001::/16",
+            "1::2::3/16",
+            "::1%eth0/64",
+            "::ffff:10.0.0.0/104",
+            "gateway/8",
+        )
+    ),
+    bad(
+        "router.auth",
+        {**_GATEWAY, "trustedProxies": ["10.0.0.0/8"] * 65},
+        "many-proxies",
+        field="router.auth.trustedProxies",
+    ),
     bad("router.replicas", 17),
     Case(
         "two-routers-with-handles-in-memory",
