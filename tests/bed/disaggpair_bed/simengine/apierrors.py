@@ -1,6 +1,8 @@
-"""Errors of the API in the shape that vLLM gives them.
+"""Errors of the API in the shapes that vLLM gives them.
 
 ApiError
+├── AnthropicError
+└── BodyError
 """
 
 from typing import Any
@@ -37,6 +39,37 @@ class ApiError(Exception):
         return web.json_response(
             self.body(), status=self.status, dumps=lambda body: orjson.dumps(body).decode()
         )
+
+
+_ANTHROPIC_KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
+class AnthropicError(ApiError):
+    """A request to `/v1/messages` that is not served."""
+
+    def body(self) -> dict[str, Any]:
+        """The JSON body."""
+        kind = _ANTHROPIC_KINDS.get(self.status, "api_error")
+        return {"type": "error", "error": {"type": kind, "message": self.message}}
+
+
+class BodyError(ApiError):
+    """A body that the framework refuses, in the same shape on all routes."""
+
+
+def as_anthropic(error: ApiError) -> ApiError:
+    """An error of the engine as `/v1/messages` shows it."""
+    if isinstance(error, BodyError):
+        return error
+    return AnthropicError(error.status, error.message)
 
 
 def internal_error() -> ApiError:

@@ -5,18 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from disaggpair_bed.simengine import tokens as vocabulary
+from disaggpair_bed.simengine import toolcalls
+from disaggpair_bed.simengine.apierrors import ApiError
 from disaggpair_bed.simengine.apirequest import Call
+from disaggpair_bed.simengine.options import EngineOptions
 from disaggpair_bed.simengine.sequence import Delta
+from disaggpair_bed.simengine.sse import event
 
 DONE = b"data: [DONE]\n\n"
-
-
-def event(body: object) -> bytes:
-    """One server-sent event."""
-    return b"data: " + orjson.dumps(body) + b"\n\n"
 
 
 @dataclass
@@ -34,6 +31,11 @@ class Choice:
         return "".join(delta.text for delta in self.deltas)
 
     @property
+    def thinking(self) -> str:
+        """The thinking so far."""
+        return "".join(delta.thinking for delta in self.deltas)
+
+    @property
     def tokens(self) -> list[int]:
         """Tokens sampled so far."""
         return [delta.token for delta in self.deltas if delta.token is not None]
@@ -47,13 +49,11 @@ class Choice:
 class Reply:
     """Shapes of one reply."""
 
-    def __init__(
-        self, call: Call, reply_id: str, *, streams_handle: bool, details: bool, thinking_key: str
-    ) -> None:
+    def __init__(self, call: Call, reply_id: str, options: EngineOptions) -> None:
         self._call = call
-        self._details = details
-        self._streams_handle = streams_handle
-        self._thinking_key = thinking_key
+        self._details = options.prompt_tokens_details
+        self._streams_handle = options.release.streams_handle
+        self._thinking_key = options.release.thinking_key
         kind = "chat.completion" if call.chat else "text_completion"
         self._head = {
             "id": reply_id,
@@ -99,9 +99,16 @@ class Reply:
         extra = {"kv_transfer_params": delta.params} if self._streams_handle else {}
         return self._event(body, extra)
 
-    def usage_chunk(self, choices: Sequence[Choice]) -> bytes:
-        """The chunk without choices that `include_usage` asks for."""
-        return event({**self._chunk_head, "choices": [], "usage": self._usage(choices)})
+    def ending(self, choices: Sequence[Choice]) -> bytes:
+        """The chunk without choices that `include_usage` asks for, and the end marker."""
+        if not self._call.include_usage:
+            return DONE
+        usage = {**self._chunk_head, "choices": [], "usage": self._usage(choices)}
+        return event(usage) + DONE
+
+    def broken(self, error: ApiError) -> bytes | None:
+        """An error event, and the end marker all the same."""
+        return event(error.body()) + DONE
 
     def whole(self, choices: Sequence[Choice], params: dict[str, Any] | None) -> dict[str, Any]:
         """A reply that is not streamed."""
@@ -131,12 +138,11 @@ class Reply:
 
     def _message(self, choice: Choice) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": choice.text, "tool_calls": []}
-        if thinking := "".join(delta.thinking for delta in choice.deltas):
-            message[self._thinking_key] = thinking
+        if choice.thinking:
+            message[self._thinking_key] = choice.thinking
         if self._call.tool is not None:
-            arguments = orjson.dumps({"answer": choice.text}).decode()
             message["content"] = None
-            message["tool_calls"] = [self._tool_call(choice, arguments)]
+            message["tool_calls"] = [self._tool_call(choice, toolcalls.arguments(choice.text))]
         return message
 
     def _tool_call(self, choice: Choice, arguments: str) -> dict[str, Any]:
@@ -149,11 +155,11 @@ class Reply:
 
     def _tool_delta(self, choice: Choice, delta: Delta) -> dict[str, Any]:
         """A piece of the arguments; the first one names the function."""
-        first = sum(1 for one in choice.deltas if one.text) <= 1 and bool(delta.text)
-        text = orjson.dumps(delta.text).decode()[1:-1]
-        text = ('{"answer":"' if first else "") + text + ('"}' if delta.finish_reason else "")
+        if delta.thinking:
+            return {self._thinking_key: delta.thinking}
+        text = toolcalls.piece(choice.deltas)
         call: dict[str, Any] = {"index": 0, "function": {"arguments": text}}
-        if first:
+        if toolcalls.is_first(choice.deltas):
             call = {"index": 0, **self._tool_call(choice, text)}
         return {"tool_calls": [call]}
 

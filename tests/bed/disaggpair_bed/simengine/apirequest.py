@@ -1,5 +1,8 @@
 """Bodies of `/v1/chat/completions` and `/v1/completions`: checked and turned into prompts.
 
+What a chat says last can ask for an answer of a kind: "#call" or "#call NAME" for a call of one of
+its tools, "#think 20" for so many tokens of thinking.
+
 Refuses what vLLM refuses with 400 where a router's rewriting can run into it. Unknown fields are
 accepted and ignored, as in vLLM.
 """
@@ -9,8 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from disaggpair_bed.simengine import marks
 from disaggpair_bed.simengine import tokens as vocabulary
 from disaggpair_bed.simengine.apierrors import ApiError
+from disaggpair_bed.simengine.identity import Adapter
 from disaggpair_bed.simengine.job import Sampling
 from disaggpair_bed.simengine.options import EngineOptions
 from disaggpair_bed.simengine.template import TemplateError
@@ -36,9 +41,14 @@ class Call:
     """`return_token_ids`."""
     tool: str | None = None
     """Name of the function that must be called."""
+    thinking: int | None = None
+    """Tokens of thinking before the answer; None for what the model does."""
     salt: str = ""
+    adapter: Adapter | None = None
+    tenant: str = ""
     request_id: str | None = None
     params: dict[str, Any] | None = field(default=None)
+    body: Mapping[str, Any] = field(default_factory=dict)
 
 
 def parse(body: object, *, chat: bool, options: EngineOptions) -> Call:
@@ -49,9 +59,7 @@ def parse(body: object, *, chat: bool, options: EngineOptions) -> Call:
     """
     if not isinstance(body, Mapping):
         raise ApiError(400, "the body must be a JSON object")
-    model = body.get("model") or options.names[0]
-    if model not in options.names:
-        raise ApiError(404, f"The model `{model}` does not exist.", "NotFoundError", "model")
+    model, adapter = known_model(body, options)
     params = _params(body)
     stream = bool(body.get("stream"))
     stream_options = body.get("stream_options")
@@ -75,7 +83,7 @@ def parse(body: object, *, chat: bool, options: EngineOptions) -> Call:
         raise ApiError(400, f"n must be 1 when using greedy sampling, got {n}.")
     return Call(
         chat=chat,
-        model=str(model),
+        model=model,
         prompts=prompts,
         sampling=_sampling(body, chat, max(map(len, prompts)), options),
         n=n,
@@ -87,11 +95,28 @@ def parse(body: object, *, chat: bool, options: EngineOptions) -> Call:
         logprobs=bool(body.get("logprobs")),
         prompt_logprobs=body.get("prompt_logprobs") is not None,
         token_ids=bool(body.get("return_token_ids")),
-        tool=_tool(body) if chat else None,
+        tool=marks.tool(body) if chat else None,
+        thinking=marks.thinking(body) if chat else None,
         salt=str(body.get("cache_salt") or ""),
+        adapter=adapter,
+        tenant=str(body.get("sim_tenant") or ""),
         request_id=body.get("request_id"),
         params=params or None,
+        body=body,
     )
+
+
+def known_model(body: Mapping[str, Any], options: EngineOptions) -> tuple[str, Adapter | None]:
+    """The model that a body names, and the adapter that it is.
+
+    Raises:
+        ApiError: 404, there is none of that name.
+    """
+    model = str(body.get("model") or options.names[0])
+    adapter = options.adapter(model)
+    if model not in options.names and adapter is None:
+        raise ApiError(404, f"The model `{model}` does not exist.", "NotFoundError", "model")
+    return model, adapter
 
 
 def _params(body: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -144,28 +169,27 @@ def _stop(body: Mapping[str, Any]) -> tuple[str, ...]:
     return (stop,) if isinstance(stop, str) else tuple(map(str, stop))
 
 
-def _tool(body: Mapping[str, Any]) -> str | None:
-    choice = body.get("tool_choice")
-    if isinstance(choice, Mapping):
-        return str((choice.get("function") or {}).get("name"))
-    tools = body.get("tools")
-    if choice == "required" and tools:
-        return str((tools[0].get("function") or {}).get("name"))
-    return None
-
-
 def _chat_prompts(
     body: Mapping[str, Any], params: dict[str, Any] | None, options: EngineOptions
 ) -> tuple["array[int]", ...]:
     if options.release.takes_prompt_token_ids and params:
         given = params.pop("prompt_token_ids", None)
         if given is not None and not body.get("echo"):
-            return (_token_ids(given, "kv_transfer_params.prompt_token_ids"),)
+            return (token_ids(given, "kv_transfer_params.prompt_token_ids"),)
+    return (_truncated(rendered(body, options), body),)
+
+
+def rendered(body: Mapping[str, Any], options: EngineOptions) -> "array[int]":
+    """The prompt of a chat.
+
+    Raises:
+        ApiError: 400, it cannot be rendered.
+    """
     messages = body.get("messages")
     if not isinstance(messages, list):
         raise ApiError(400, "messages: Field required", param="messages")
     try:
-        prompt = options.template.render(
+        return options.template.render(
             messages,
             body,
             add_generation_prompt=body.get("add_generation_prompt", True),
@@ -173,7 +197,6 @@ def _chat_prompts(
         )
     except TemplateError as error:
         raise ApiError(400, str(error), param="messages") from None
-    return (_truncated(prompt, body),)
 
 
 def _truncated(prompt: "array[int]", body: Mapping[str, Any]) -> "array[int]":
@@ -181,7 +204,12 @@ def _truncated(prompt: "array[int]", body: Mapping[str, Any]) -> "array[int]":
     return prompt[-limit:] if limit > 0 else prompt
 
 
-def _token_ids(value: object, name: str) -> "array[int]":
+def token_ids(value: object, name: str) -> "array[int]":
+    """A list of tokens from outside.
+
+    Raises:
+        ApiError: 400, it is none.
+    """
     if not isinstance(value, list) or not value or not all(map(vocabulary.is_token, value)):
         raise ApiError(400, f"{name}: Input should be a list of token ids", param=name)
     return array("Q", value)
@@ -198,4 +226,4 @@ def _prompt(prompt: object, body: Mapping[str, Any]) -> "array[int]":
     if isinstance(prompt, str) and prompt:
         start = (vocabulary.BEGIN,) if body.get("add_special_tokens", True) else ()
         return _truncated(array("Q", start) + vocabulary.encode(prompt), body)
-    return _token_ids(prompt, "prompt")
+    return token_ids(prompt, "prompt")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from disaggpair_bed.simengine.coresettings import CoreSettings
 from disaggpair_bed.simengine.costs import Costs
+from disaggpair_bed.simengine.identity import Adapter
 from disaggpair_bed.simengine.options import DEFAULT_VERSION, EngineOptions
 from disaggpair_bed.simengine.release import Release
 from disaggpair_bed.simengine.spelling import from_environment, normalised, split_transfer
@@ -28,6 +29,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--host")
     add("--port", type=int, default=8000)
     add("--api-key", nargs="+", default=[])
+    add("--enable-lora", action="store_true")
+    add("--lora-modules", nargs="+", type=_adapter, default=[])
     add("--block-size", type=int, default=16)
     add("--num-gpu-blocks-override", type=int)
     add("--tensor-parallel-size", "-tp", type=int, default=1)
@@ -65,6 +68,17 @@ def _human_int(text: str) -> int:
     factors = {"k": 1000, "m": 1_000_000, "K": 1024, "M": 1024 * 1024}
     factor = factors.get(text[-1:], 1)
     return int(float(text[:-1]) * factor) if factor > 1 else int(text)
+
+
+def _adapter(text: str) -> Adapter:
+    """`NAME=PATH`, or the same as a JSON object."""
+    if text.startswith("{"):
+        given = json.loads(text)
+        return Adapter(str(given["name"]), str(given["path"]))
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
+    return Adapter(name, path)
 
 
 def _range(text: str) -> tuple[int, int]:
@@ -105,7 +119,11 @@ def parse_command_line(argv: Sequence[str], environ: Mapping[str, str]) -> Engin
         parser.error(f"{contract.SIDE_CHANNEL_PORT_ENV} is not a port number")
     host = environ.get(contract.SIDE_CHANNEL_HOST_ENV, "localhost")
     options = _options(known, release, config, host, port)
-    return replace(options, lease_key=environ.get(contract.LEASE_KEY_ENV, ""))
+    return replace(
+        options,
+        lease_key=environ.get(contract.LEASE_KEY_ENV, ""),
+        development=environ.get("VLLM_SERVER_DEV_MODE") == "1",
+    )
 
 
 def _options(
@@ -154,6 +172,7 @@ def _options(
         ),
         reasoning=bool(known.reasoning_parser),
         prompt_tokens_details=known.enable_prompt_tokens_details,
+        adapters=tuple(known.lora_modules),
         api_keys=tuple(known.api_key),
         shutdown_timeout_s=known.shutdown_timeout,
         costs=Costs(

@@ -10,6 +10,9 @@
 | DELETE /sim/fault     | switch all off                                                        |
 | POST /sim/crash       | the engine core dies                                                  |
 | POST /sim/reset_cache | forget the prefix cache                                               |
+| POST /sim/freeze      | nothing moves any more but /sim, as after SIGSTOP                     |
+| POST /sim/thaw        | everything goes on                                                    |
+| DELETE /sim/watches   | close the connections that watch the leases                           |
 """
 
 from typing import Any
@@ -18,6 +21,7 @@ import orjson
 from aiohttp import web
 
 from disaggpair_bed.simengine import oracle
+from disaggpair_bed.simengine.answers import json_response
 from disaggpair_bed.simengine.engine import Engine
 from disaggpair_bed.simengine.faults import KINDS, FaultError, Faults
 from disaggpair_bed.simengine.ranks import Ranks
@@ -35,6 +39,9 @@ def add_routes(router: web.UrlDispatcher, ranks: Ranks, faults: Faults, recorder
     router.add_delete("/sim/fault", control.clear_faults)
     router.add_post("/sim/crash", control.crash)
     router.add_post("/sim/reset_cache", control.reset_cache)
+    router.add_post("/sim/freeze", control.freeze)
+    router.add_post("/sim/thaw", control.thaw)
+    router.add_delete("/sim/watches", control.cut_watches)
 
 
 _SUMMED = ("blocks", "free_blocks", "leases", "running", "waiting", "reading", "in_flight")
@@ -68,18 +75,18 @@ class _Control:
             engine.core.connector.settle()
         report = oracle.report([engine.oracle for engine in self._ranks.engines])
         found = [line for engine in self._ranks.engines for line in engine.findings()]
-        return _json({**report, "findings": found})
+        return json_response({**report, "findings": found})
 
     async def state(self, _: web.Request) -> web.Response:
         states = [_state(engine) for engine in self._ranks.engines]
         sums = {key: sum(state[key] for state in states) for key in _SUMMED}
-        return _json({**states[0], **sums, "ranks": states})
+        return json_response({**states[0], **sums, "ranks": states})
 
     async def requests(self, _: web.Request) -> web.Response:
-        return _json(self._recorder.report())
+        return json_response(self._recorder.report())
 
     async def list_faults(self, _: web.Request) -> web.Response:
-        return _json({"active": self._faults.active(), "kinds": KINDS})
+        return json_response({"active": self._faults.active(), "kinds": KINDS})
 
     async def add_fault(self, request: web.Request) -> web.Response:
         try:
@@ -87,22 +94,29 @@ class _Control:
             kind = settings.pop("kind")
             self._faults.add(kind, **settings)
         except (FaultError, ValueError, KeyError, AttributeError, TypeError) as error:
-            return _json({"error": f"no such fault: {error}"}, status=400)
-        return _json({"active": self._faults.active()})
+            return json_response({"error": f"no such fault: {error}"}, status=400)
+        return json_response({"active": self._faults.active()})
 
     async def clear_faults(self, _: web.Request) -> web.Response:
         self._faults.clear()
-        return _json({"active": []})
+        return json_response({"active": []})
 
     async def crash(self, _: web.Request) -> web.Response:
         self._ranks.crash("asked to by /sim/crash")
-        return _json({})
+        return json_response({})
 
     async def reset_cache(self, _: web.Request) -> web.Response:
         for engine in self._ranks.engines:
             engine.core.reset_prefix_cache()
-        return _json({})
+        return json_response({})
 
+    async def freeze(self, _: web.Request) -> web.Response:
+        self._faults.freeze()
+        return json_response({})
 
-def _json(body: object, *, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
+    async def thaw(self, _: web.Request) -> web.Response:
+        self._faults.thaw()
+        return json_response({})
+
+    async def cut_watches(self, _: web.Request) -> web.Response:
+        return json_response({"cut": sum(one.cut_watches() for one in self._ranks.engines)})

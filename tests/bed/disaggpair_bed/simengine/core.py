@@ -41,7 +41,7 @@ class EngineCore:
         self.pool = BlockPool(settings.num_blocks, settings.block_size)
         self._transfer = settings.transfer or TransferSettings()
         self.connector = make_connector(self._transfer, self.pool, handles, self.stats, self.oracle)
-        self._cache = KVCache(
+        self.cache = KVCache(
             self.pool, settings.model, self.oracle, prefix_caching=settings.prefix_caching
         )
         self._model = model
@@ -95,7 +95,7 @@ class EngineCore:
         data = self.connector.received(request_id, data, now)
         aborted = self.queues.aborted_while_parked.pop(request_id, None)
         if aborted is not None:
-            self._cache.free(aborted)
+            self.cache.free(aborted)
             return
         request = self.queues.parked.pop(request_id)
         if data is not None:
@@ -103,7 +103,7 @@ class EngineCore:
         elif self._transfer.recompute_on_failure:
             request.computed = request.local_hit
             if request.computed == 0:
-                self._cache.free(request)
+                self.cache.free(request)
         else:
             self._ended.append(self._finish(request, Ending.ERROR, now))
             return
@@ -111,8 +111,8 @@ class EngineCore:
 
     def _loaded(self, request: Request, data: bytes) -> None:
         self.stats.bytes_transferred.observe(len(data))
-        self._cache.load(request, data)
-        self._cache.verify(request, "wrong_kv_read")
+        self.cache.load(request, data)
+        self.cache.verify(request, "wrong_kv_read")
         if request.computed == len(request.tokens):
             # The last token is computed again: its output is what samples the next one.
             request.computed -= 1
@@ -188,14 +188,14 @@ class EngineCore:
 
     def _grow(self, request: Request, positions: int) -> bool:
         """Blocks for so many positions, those of leases if need be."""
-        while not self._cache.grow(request, positions):
-            if not self.connector.give_up(self._cache.missing(request, positions)):
+        while not self.cache.grow(request, positions):
+            if not self.connector.give_up(self.cache.missing(request, positions)):
                 return False
         return True
 
     def _preempt(self, request: Request) -> None:
         self.stats.preemptions += 1
-        self._cache.free(request)
+        self.cache.free(request)
         request.preempted = True
         self.queues.waiting.appendleft(request)
 
@@ -208,13 +208,13 @@ class EngineCore:
             looks_up = request.computed == 0
             external = self._look_up(request) if looks_up else 0
             if external is None:
-                self._cache.free(request)
+                self.cache.free(request)
                 skipped.append(waiting.popleft())
                 continue
             count = 0 if external else min(len(request.tokens) - request.computed, budget)
             if not self._grow(request, request.computed + external + count):
                 if looks_up:
-                    self._cache.free(request)
+                    self.cache.free(request)
                 break
             waiting.popleft()
             if looks_up:
@@ -233,13 +233,13 @@ class EngineCore:
 
     def _look_up(self, request: Request) -> int | None:
         """Adopt the local prefix; returns the tokens that a peer has beyond it, None: not yet."""
-        self._cache.adopt_prefix(request)
+        self.cache.adopt_prefix(request)
         if self.settings.transfer is None or not request.reads_prefix_cache:
             return 0
         return self.connector.matched_tokens(request)
 
     def _count_look_up(self, request: Request, external: int) -> None:
-        self._cache.verify(request, "wrong_kv_in_prefix_cache")
+        self.cache.verify(request, "wrong_kv_in_prefix_cache")
         if request.preempted:
             return
         request.external = external
@@ -255,7 +255,7 @@ class EngineCore:
             step.prefill_tokens += count
         else:
             step.decode_tokens += count
-        self._cache.compute(request, count)
+        self.cache.compute(request, count)
         if request.computed < len(request.tokens):
             return
         token, digest = self._sample(request)
@@ -270,13 +270,16 @@ class EngineCore:
         step.outputs.append(output)
 
     def _sample(self, request: Request) -> tuple[int, int]:
-        digest = self._cache.digest(request)
+        digest = self.cache.digest(request)
+        model = self._model
+        if request.thinking is not None:
+            model = replace(model, thinking=request.thinking)
         if request.answer_length is None:
-            request.answer_length = self._model.answer_tokens(digest)
+            request.answer_length = model.answer_tokens(digest)
             self.stats.prompt(request.prompt_tokens, request.cached, request.external)
         sampling = request.sampling
         may_end = not sampling.ignore_eos and request.sampled >= sampling.min_tokens
-        token = self._model.sample(digest, request.sampled, request.answer_length, may_end=may_end)
+        token = model.sample(digest, request.sampled, request.answer_length, may_end=may_end)
         request.tokens.append(token)
         return token, digest
 
@@ -284,7 +287,7 @@ class EngineCore:
         self.stats.finished[ending.value] = self.stats.finished.get(ending.value, 0) + 1
         pinned, params = self.connector.finished(request, ending, now)
         if pinned:
-            self._cache.forget(request)
+            self.cache.forget(request)
         else:
-            self._cache.free(request)
+            self.cache.free(request)
         return Output(request.id, None, ending=ending, params=params)

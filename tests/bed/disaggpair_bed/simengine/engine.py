@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from disaggpair_bed.simengine import wire
 from disaggpair_bed.simengine.core import EngineCore
-from disaggpair_bed.simengine.decisions import EngineCrash
+from disaggpair_bed.simengine.decisions import Ending, EngineCrash
+from disaggpair_bed.simengine.faults import Faults
 from disaggpair_bed.simengine.findings import findings
 from disaggpair_bed.simengine.handle import HandleMaker
 from disaggpair_bed.simengine.job import ReadJob, Request, Step
@@ -37,6 +38,7 @@ class Engine:
         options: of all ranks.
         engine_id: what peers know it by.
         ports: where it listens.
+        faults: of all ranks.
         clock: seconds.
     """
 
@@ -45,6 +47,7 @@ class Engine:
         options: EngineOptions,
         engine_id: str,
         ports: Ports,
+        faults: Faults,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.options = options
@@ -54,10 +57,17 @@ class Engine:
         self.death = ""
         """Why the core died; empty while it lives."""
         self._ports = ports
+        self._lost_kv = False
+        self._faults = faults
         self._handles = HandleMaker(
-            options.release, engine_id, options.side_channel_host, 0, options.tp_size
+            options.release,
+            engine_id,
+            options.side_channel_host,
+            0,
+            options.tp_size,
+            registration_generation=options.tp_size,
         )
-        self._side = side_of(options, ports.lease, clock)
+        self._side = side_of(options, ports.lease, faults, clock)
         self.core = EngineCore(
             options.core, options.answers, self._handles, self.oracle, self._side.make_connector
         )
@@ -65,10 +75,17 @@ class Engine:
         pair = options.transfer.pair if options.transfer else None
         compatibility = wire.compatibility(options.release, options.model, pair)
         self._channel = SideChannel(
-            self.core, self.engine_id, compatibility, clock=clock, changed=self._wake_up
+            self.core,
+            self.engine_id,
+            compatibility,
+            clock=clock,
+            changed=self._wake_up,
+            thawed=faults.thawed,
         )
-        self._transfers = Transfers(options, self.core, compatibility, clock)
+        self._transfers = Transfers(options, self.core, compatibility, faults, clock)
         self._wake = asyncio.Event()
+        self._awake = asyncio.Event()
+        self._awake.set()
         self._changed = asyncio.Event()
         self._streams: dict[str, tuple[Detokenizer, Deliver]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -121,6 +138,34 @@ class Engine:
             self._guarded(lambda: self.core.abort(request_id, self._clock()))
             self._wake_up()
 
+    def abort_all(self) -> None:
+        """End every request; its client is told so."""
+        for request_id, (_, deliver) in tuple(self._streams.items()):
+            deliver(Delta(finish_reason=Ending.ABORTED.value))
+            self.abort(request_id)
+
+    def sleep(self, *, keeps_kv: bool) -> None:
+        """Abort what runs; requests wait from now on, and the KV is gone unless it is kept."""
+        self.abort_all()
+        self._awake.clear()
+        if not keeps_kv:
+            self.core.reset_prefix_cache()
+            self.core.pool.wipe()
+            self.oracle.lost()
+            self._lost_kv = True
+
+    def wake_up(self) -> None:
+        """Go on, in memory that peers have to get to know anew if the KV is gone."""
+        if self._lost_kv:
+            self._handles.registration_generation += self.options.tp_size
+        self._lost_kv = False
+        self._awake.set()
+
+    @property
+    def is_sleeping(self) -> bool:
+        """Whether requests wait."""
+        return not self._awake.is_set()
+
     def refuse(self, params: dict[str, Any]) -> None:
         """The API refused a request with these parameters."""
         if not self.death:
@@ -141,9 +186,13 @@ class Engine:
         """Where it listens; 0 for what it has not, or has not opened yet."""
         return Ports(self._handles.port, self._side.lease_port)
 
+    def cut_watches(self) -> int:
+        """Close the connections that watch the leases; returns how many there were."""
+        return self._side.cut_watches()
+
     def findings(self) -> list[str]:
         """What is wrong now that must not be, whatever was asked of the engine."""
-        return findings(self.core, self._clock(), alive=not self.death)
+        return findings(self.core, self._clock(), alive=not (self.death or self._faults.is_frozen))
 
     @property
     def in_flight(self) -> int:
@@ -154,6 +203,8 @@ class Engine:
 
     async def _run(self) -> None:
         while not self.death:
+            await self._faults.thawed()
+            await self._awake.wait()
             self._wake.clear()
             step = self._guarded(lambda: self.core.step(self._clock()))
             if step is None:

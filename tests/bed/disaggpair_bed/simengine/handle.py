@@ -17,6 +17,7 @@ class HandleMaker:
     port: int
     tp_size: int = 1
     registration_generation: int = 0
+    """Grows by one for each rank that registers its cache, at the start and when it wakes up."""
 
     def make(
         self,

@@ -33,6 +33,8 @@ class Request:
     lora_request: Adapter | None = None
     tenant: str = ""
     """Whose request it is, which tests know."""
+    thinking: int | None = None
+    """Tokens of thinking before the answer; None for what the model does."""
     reads_prefix_cache: bool = True
     """False: prompt logprobs are wanted, so everything is computed."""
     is_rejected: bool = False

@@ -15,8 +15,7 @@ class KVCache:
         self, pool: BlockPool, model: str, oracle: Oracle, *, prefix_caching: bool
     ) -> None:
         self.pool = pool
-        self.model = model
-        """Names the weights."""
+        self._model = self._weights = model
         self._oracle = oracle
         self._prefix_caching = prefix_caching
         self._digests: dict[str, tuple[int, hashlib.blake2b]] = {}
@@ -84,6 +83,10 @@ class KVCache:
             if self.pool.span(request.blocks, 0, request.computed) != right:
                 self._oracle.violation(violation, request.id)
 
+    def update_weights(self, version: int) -> None:
+        """Compute with other weights from now on; what lies in the blocks stays."""
+        self._weights = f"{self._model} #{version}"
+
     def forget(self, request: Request) -> None:
         """A request is over or starts anew; its blocks are not touched."""
         self._digests.pop(request.id, None)
@@ -98,7 +101,7 @@ class KVCache:
 
     def _seed(self, request: Request) -> int:
         adapter = request.identity.adapter
-        return kv.seed(f"{self.model}+{adapter}" if adapter else self.model)
+        return kv.seed(f"{self._weights}+{adapter}" if adapter else self._weights)
 
     def _hash(self, request: Request) -> None:
         request.hashes = block_hashes(

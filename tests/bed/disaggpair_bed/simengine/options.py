@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from disaggpair_bed.simengine.coresettings import CoreSettings
 from disaggpair_bed.simengine.costs import Costs
+from disaggpair_bed.simengine.identity import Adapter
 from disaggpair_bed.simengine.release import Release
 from disaggpair_bed.simengine.template import ChatTemplate
 from disaggpair_bed.simengine.toymodel import ToyModel
@@ -47,9 +48,13 @@ class EngineOptions:
     """Thinking is taken out of the text and sent in its own field."""
     prompt_tokens_details: bool = False
     """Usage has `prompt_tokens_details.cached_tokens`."""
+    adapters: tuple[Adapter, ...] = ()
+    """`--lora-modules`; a request may use their names for models."""
     api_keys: tuple[str, ...] = ()
     shutdown_timeout_s: float = 0.0
     costs: Costs = field(default_factory=Costs)
+    development: bool = False
+    """`VLLM_SERVER_DEV_MODE`: the routes for sleep and new weights exist."""
     control: bool = False
     """The /sim endpoints exist and the oracle records."""
 
@@ -60,6 +65,10 @@ class EngineOptions:
         if pair is None or (pair.lease_port is None and self.side_channel_port == 0):
             return 0
         return pair.lease_port_from(self.side_channel_port)
+
+    def adapter(self, model: str) -> Adapter | None:
+        """The LoRA adapter of that name."""
+        return next((one for one in self.adapters if one.lora_name == model), None)
 
     @property
     def names(self) -> tuple[str, ...]:

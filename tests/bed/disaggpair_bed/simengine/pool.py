@@ -88,6 +88,10 @@ class BlockPool:
         self._hash_of.clear()
         self._block_of.clear()
 
+    def wipe(self) -> None:
+        """Empty the memory of all blocks."""
+        self._memory[:] = bytes(len(self._data))
+
     def _forget(self, block: int) -> None:
         digest = self._hash_of.pop(block, None)
         if digest is not None:

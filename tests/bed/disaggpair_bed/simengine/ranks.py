@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Sequence
 
 from disaggpair_bed.simengine.engine import Engine
+from disaggpair_bed.simengine.faults import Faults
 from disaggpair_bed.simengine.options import EngineOptions, Ports
 
 RANK_HEADER = "X-data-parallel-rank"
@@ -19,10 +20,13 @@ class Ranks:
 
     Args:
         options: of all of them.
+        faults: that a test switches on.
         ports: where each listens; as the options have it when None.
     """
 
-    def __init__(self, options: EngineOptions, ports: Sequence[Ports] | None = None) -> None:
+    def __init__(
+        self, options: EngineOptions, faults: Faults, ports: Sequence[Ports] | None = None
+    ) -> None:
         self.options = options
         pinned = options.transfer.engine_id if options.transfer else None
         base = pinned or str(uuid.uuid4())
@@ -30,10 +34,12 @@ class Ranks:
         if options.dp_size > 1:
             names = [f"{base}_dp{rank}" for rank in range(options.dp_size)]
         self.engines = tuple(
-            Engine(options, name, ports[rank] if ports else options.ports(rank))
+            Engine(options, name, ports[rank] if ports else options.ports(rank), faults)
             for rank, name in enumerate(names)
         )
         self.died = asyncio.Event()
+        self.is_paused = False
+        """New requests are refused."""
         self._watches: tuple[asyncio.Task[None], ...] = ()
 
     @property

@@ -5,8 +5,9 @@ import secrets
 from collections.abc import AsyncIterator
 from functools import partial
 
-from disaggpair_bed.simengine.apireply import Choice, Reply
+from disaggpair_bed.simengine.apireply import Choice
 from disaggpair_bed.simengine.apirequest import Call
+from disaggpair_bed.simengine.apis import Api
 from disaggpair_bed.simengine.engine import Engine, EngineDeadError
 from disaggpair_bed.simengine.job import Request
 from disaggpair_bed.simengine.sequence import Delta, Detokenizer
@@ -15,18 +16,10 @@ from disaggpair_bed.simengine.sequence import Delta, Detokenizer
 class Run:
     """One request of the core for every prompt and every one of `n` answers."""
 
-    def __init__(self, engine: Engine, call: Call, header_id: str | None) -> None:
+    def __init__(self, engine: Engine, api: Api, call: Call, header_id: str | None) -> None:
         self.call = call
-        base = header_id or call.request_id or secrets.token_hex(16)
-        reply_id = f"{'chatcmpl' if call.chat else 'cmpl'}-{base}"
-        options = engine.options
-        self.reply = Reply(
-            call,
-            reply_id,
-            streams_handle=options.release.streams_handle,
-            details=options.prompt_tokens_details,
-            thinking_key=options.release.thinking_key,
-        )
+        reply_id = _reply_id(api, call, header_id)
+        self.reply = api.reply(call, reply_id, engine.options)
         self.choices: list[Choice] = []
         self._engine = engine
         self._reply_id = reply_id
@@ -46,6 +39,9 @@ class Run:
                     sampling=call.sampling,
                     params=dict(call.params) if call.params else None,
                     salt=call.salt,
+                    lora_request=call.adapter,
+                    tenant=call.tenant,
+                    thinking=call.thinking,
                     reads_prefix_cache=not call.prompt_logprobs,
                 )
                 detokenizer = Detokenizer(
@@ -81,3 +77,9 @@ class Run:
         """Give up what has not ended."""
         for request_id in self._ids:
             self._engine.abort(request_id)
+
+
+def _reply_id(api: Api, call: Call, header_id: str | None) -> str:
+    if not api.takes_header:
+        return call.request_id or f"{api.prefix}_{secrets.token_hex(16)}"
+    return f"{api.prefix}-{header_id or call.request_id or secrets.token_hex(16)}"

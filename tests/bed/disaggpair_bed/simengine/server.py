@@ -36,7 +36,7 @@ class RunningEngine:
 
     def _begin(self, options: EngineOptions, ports: Sequence[Ports] | None = None) -> None:
         self.options = options
-        self.ranks = Ranks(options, ports)
+        self.ranks = Ranks(options, self.faults, ports)
         self._runner = web.AppRunner(
             app.build(self.ranks, self.faults, self.recorder),
             handler_cancellation=True,
@@ -92,6 +92,7 @@ class RunningEngine:
         if self._watch is None:
             return
         self._look()
+        self.faults.thaw()
         if not self.ranks.died.is_set():
             if self._site is not None:
                 await self._site.stop()

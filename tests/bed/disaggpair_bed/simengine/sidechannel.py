@@ -1,7 +1,7 @@
 """The owner's end of a transfer: answers handshakes, gives blocks, takes notifications."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from disaggpair_bed.simengine import wire
@@ -20,8 +20,14 @@ class SideChannel:
         *,
         clock: Callable[[], float],
         changed: Callable[[], None],
+        thawed: Callable[[], Awaitable[None]],
     ) -> None:
-        """`changed` is called when a peer's message may let a waiting request go on."""
+        """An owner's end.
+
+        `changed` is called when a peer's message may let a waiting request go on, `thawed` is
+        awaited before a message is read.
+        """
+        self._thawed = thawed
         self._core = core
         self._clock = clock
         self._changed = changed
@@ -50,6 +56,7 @@ class SideChannel:
         try:
             while True:
                 header, _ = await wire.receive(reader)
+                await self._thawed()
                 reply = self._handle(header)
                 if reply is not None:
                     writer.write(reply)

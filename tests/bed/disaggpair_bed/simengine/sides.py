@@ -8,13 +8,13 @@ from typing import Protocol
 
 from disaggpair_bed.simengine.connector import MakeConnector, PullConnector
 from disaggpair_bed.simengine.decodeconnector import DecodeConnector
+from disaggpair_bed.simengine.faults import Faults
+from disaggpair_bed.simengine.faultylistener import FaultyListener, FreezingBook
 from disaggpair_bed.simengine.leaseterms import decode_terms, prefill_terms
 from disaggpair_bed.simengine.options import EngineOptions
 from disaggpair_bed.simengine.pairconnector import PairConnector
 from disaggpair_bed.simengine.prefillconnector import PrefillConnector
-from disaggpair_connector.book import LeaseBook
 from disaggpair_connector.contract import DECODE_ROLE
-from disaggpair_connector.listener import LeaseListener
 from disaggpair_connector.reader import LeaseReader
 from disaggpair_connector.settings import Settings
 
@@ -28,6 +28,10 @@ class Side(Protocol):
 
     async def start(self, connector: PullConnector) -> None:
         """Let peers and routers in."""
+        ...
+
+    def cut_watches(self) -> int:
+        """Close the connections that watch the leases; returns how many there were."""
         ...
 
     async def stop(self) -> None:
@@ -44,6 +48,10 @@ class PlainSide:
     async def start(self, connector: PullConnector) -> None:
         """Nothing to do."""
 
+    def cut_watches(self) -> int:
+        """There are none."""
+        return 0
+
     async def stop(self) -> None:
         """Nothing to do."""
 
@@ -57,6 +65,7 @@ class PairSide:
         role: str,
         pair: Settings,
         lease_port: int,
+        faults: Faults,
         clock: Callable[[], float],
     ) -> None:
         is_decode = role == DECODE_ROLE
@@ -65,7 +74,8 @@ class PairSide:
             if is_decode
             else prefill_terms(pair.prefill_lease_s)
         )
-        book = LeaseBook(
+        book = FreezingBook(
+            faults=faults,
             epoch=str(uuid.uuid4()),
             ttl_s=terms.ttl_s,
             claim_s=pair.lease_claim_s,
@@ -79,8 +89,9 @@ class PairSide:
             reader=self._reader,
             clock=clock,
         )
-        self._listener = LeaseListener(
+        self._listener = FaultyListener(
             book,
+            faults=faults,
             host=options.side_channel_host,
             port=lease_port,
             key=options.lease_key or None,
@@ -93,21 +104,28 @@ class PairSide:
         assert isinstance(connector, PairConnector)
         self.lease_port = connector.lease_port = self._listener.start()
 
+    def cut_watches(self) -> int:
+        """Close the connections that watch the leases; returns how many there were."""
+        return self._listener.cut_watches()
+
     async def stop(self) -> None:
         """Ask no more, and listen no more."""
         await asyncio.to_thread(self._reader.close)
         await asyncio.to_thread(self._listener.stop)
 
 
-def side_of(options: EngineOptions, lease_port: int, clock: Callable[[], float]) -> Side:
+def side_of(
+    options: EngineOptions, lease_port: int, faults: Faults, clock: Callable[[], float]
+) -> Side:
     """What belongs to the connector that an engine is started with.
 
     Args:
         options: of the engine.
         lease_port: where the lease listener of our connector serves; 0 for any free port.
+        faults: of the listener.
         clock: seconds.
     """
     transfer = options.transfer
     if transfer is None or transfer.pair is None:
         return PlainSide()
-    return PairSide(options, transfer.role, transfer.pair, lease_port, clock)
+    return PairSide(options, transfer.role, transfer.pair, lease_port, faults, clock)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from disaggpair_bed.simengine import decisions
 from disaggpair_bed.simengine.core import EngineCore
+from disaggpair_bed.simengine.faults import Faults
 from disaggpair_bed.simengine.job import Heartbeat, NotifyJob, ReadJob
 from disaggpair_bed.simengine.kv import BYTES_PER_POSITION
 from disaggpair_bed.simengine.options import EngineOptions
@@ -19,10 +20,12 @@ class Transfers:
         options: EngineOptions,
         core: EngineCore,
         compatibility: str,
+        faults: Faults,
         clock: Callable[[], float],
     ) -> None:
         self._options = options
         self._core = core
+        self._faults = faults
         self._clock = clock
         self._settings = options.core.transfer or decisions.TransferSettings()
         self._peers = Peers(compatibility, options.core.block_size, clock)
@@ -38,10 +41,19 @@ class Transfers:
             EngineCrash: vLLM's worker would have died.
         """
         try:
+            await self._fault()
             return await self._fetch(job)
         except TransferFailure:
             self._core.stats.failed_transfers += 1
             return None
+
+    async def _fault(self) -> None:
+        if fault := self._faults.take("slow_read"):
+            await asyncio.sleep(fault.delay_s)
+        if self._faults.take("hang_read"):
+            await self._faults.until_cleared()
+        if self._faults.take("fail_read"):
+            raise TransferFailure("a fault of the test bed")
 
     async def _fetch(self, job: ReadJob) -> bytes | None:
         connection = await self._peers.connect(job.peer)
