@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from disaggpair_router.answer import Answer
+from disaggpair_router.answer import Answer, turn_tokens
 from disaggpair_router.config import KVTransfer
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.history import Mark
@@ -268,7 +268,7 @@ class Handles:
             return "no_handle"
         if request.history is None or answer is None:
             return "unsupported"
-        if handle.tokens > _tokens(usage, default=handle.tokens):
+        if handle.tokens > turn_tokens(usage, default=handle.tokens):
             # Draft tokens in flight: the blocks would be read at shifted positions.
             logger.warning("a decode engine's handle counts more tokens than the turn had")
             return "no_handle"
@@ -293,10 +293,3 @@ def _accepted(params: object) -> Handle | None:
     except InvalidParams as error:
         logger.warning("a decode engine's handle is not usable: %s", error)
         return None
-
-
-def _tokens(usage: Mapping[str, object] | None, *, default: int) -> int:
-    """Tokens of the whole turn, where the usage tells."""
-    counts = [(usage or {}).get(key) for key in ("prompt_tokens", "completion_tokens")]
-    known = [count for count in counts if isinstance(count, int)]
-    return sum(known) if len(known) == len(counts) else default
