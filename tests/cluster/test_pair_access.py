@@ -7,9 +7,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import pytest
+from openai import OpenAI
 
 from disaggpair_bed.cluster import Cluster
 from disaggpair_bed.pair_bench import Bench, installed
@@ -107,3 +109,28 @@ def test_no_key_is_in_any_object_but_its_secret(bench: Bench, routers: list[str]
     for encoded in secret.values():
         assert encoded not in text
         assert base64.b64decode(encoded).decode() not in text
+
+
+def test_a_conversation_goes_on_at_the_other_replica(bench: Bench, routers: list[str]) -> None:
+    read = bench.read_from_d(PAIR)
+    turns = cycle(
+        OpenAI(base_url=f"http://{router}:8000/v1", api_key="key-of-a", max_retries=0)
+        for router in routers
+    )
+    history: list[Any] = [{"role": "system", "content": "Each entry names the cargo. " * 60}]
+
+    def reads_what_the_other_began() -> bool:
+        history.append({"role": "user", "content": f"What lies at berth {len(history)}?"})
+        answer = next(turns).chat.completions.create(
+            model="tiny",
+            messages=history,
+            max_tokens=40,
+            temperature=0,
+            extra_body={"conversation_id": "one"},
+        )
+        history.append({"role": "assistant", "content": answer.choices[0].message.content})
+        return read().read > 0
+
+    assert not reads_what_the_other_began()
+    # D tells each router of a lease at its own time, so the first turn after may come too early.
+    bench.until(reads_what_the_other_began)

@@ -184,7 +184,7 @@ def test_a_deleted_pair_goes_with_the_operator_gone_too(bench: Bench) -> None:
     bench.kubectl("scale", "deployment/pairs-disaggpair", "--replicas=0")
     try:
         bench.kubectl("delete", "disaggpair", "gone", "--timeout=60s")
-        kinds = "deployments,services,configmaps,roles,rolebindings,serviceaccounts,pods"
+        kinds = "deployments,services,configmaps,secrets,roles,rolebindings,serviceaccounts,pods"
         label = "disaggpair.dev/pair=gone"
         bench.until(lambda: not bench.kubectl("get", kinds, "-l", label, "-o", "name"))
     finally:
