@@ -145,10 +145,3 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-def turn_tokens(usage: Mapping[str, object] | None, *, default: int) -> int:
-    """Tokens of the whole turn, where the usage tells."""
-    counts = [(usage or {}).get(key) for key in ("prompt_tokens", "completion_tokens")]
-    known = [count for count in counts if isinstance(count, int)]
-    return sum(known) if len(known) == len(counts) else default

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from disaggpair_router.client import Cut
+from disaggpair_router.apis.table import SHAPES
+from disaggpair_router.connection import HttpClient
 from disaggpair_router.door import Caller, Door
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.errors import (
@@ -16,13 +17,12 @@ from disaggpair_router.errors import (
     RouterError,
     UnknownRoute,
     UnsupportedEncoding,
-    error_answer,
-    error_body,
+    error_head,
 )
-from disaggpair_router.kv import Api
+from disaggpair_router.kv import Api, without_transfer_keys
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.prefill import RETRY_AFTER_S
-from disaggpair_router.request import PATHS, RequestReader, TurnRequest, request_id
+from disaggpair_router.request import RequestReader, TurnRequest, json_object, request_id
 from disaggpair_router.running import Running
 from disaggpair_router.turn import Turns
 from disaggpair_router.upstream import Engines
@@ -31,71 +31,10 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _JSON = "application/json"
-_COMMENT = b": keep-alive\n\n"
+_TOKENIZE = "/tokenize"
+_TOKENIZE_S = 30.0
 _REQUEST_ID = web.RequestKey("request_id", str)
 _CALLER = web.RequestKey("caller", Caller)
-
-
-class HttpClient:
-    """One request's connection, seen as a client of a turn."""
-
-    def __init__(self, request: web.Request, headers: dict[str, str]) -> None:
-        self._request = request
-        self._headers = headers
-        self._cut: Cut | None = None
-        self._sending = asyncio.Lock()
-        self._has_data = False
-        self.is_gone = False
-        self.response: web.StreamResponse | None = None
-        """The stream, once it has begun."""
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the status was sent."""
-        return self.response is not None
-
-    async def write(self, data: bytes) -> None:
-        """Send bytes of the stream; dropped once the client is gone."""
-        self._has_data = True
-        async with self._sending:
-            await self._send(data)
-
-    async def keep_alive(self) -> bool:
-        """Send a comment if the client has nothing yet; False when it needs no more of them."""
-        async with self._sending:
-            if self._has_data or self.is_gone:
-                return False
-            await self._send(_COMMENT)
-            return True
-
-    async def _send(self, data: bytes) -> None:
-        if self.is_gone:
-            return
-        try:
-            if self.response is None:
-                self.response = web.StreamResponse(
-                    headers={
-                        **self._headers,
-                        "Content-Type": "text/event-stream; charset=utf-8",
-                        "Cache-Control": "no-cache",
-                    }
-                )
-                await self.response.prepare(self._request)
-            await self.response.write(data)
-        except ConnectionError:
-            self.leave()
-
-    def when_gone(self, cut: Cut | None) -> None:
-        """Set what is called when the client leaves."""
-        self._cut = cut
-        if self.is_gone and cut is not None:
-            cut()
-
-    def leave(self) -> None:
-        """The connection is closed."""
-        self.is_gone = True
-        if self._cut is not None:
-            self._cut()
 
 
 class Routes:
@@ -111,7 +50,9 @@ class Routes:
         endpoints: Endpoints,
         running: Running,
         keepalive_s: float,
+        tokenize: bool = False,
     ) -> None:
+        self._tokenizes = tokenize
         self._keepalive_s = keepalive_s
         self.door = door
         self.reader = reader
@@ -123,11 +64,20 @@ class Routes:
     def application(self, max_body_bytes: int) -> web.Application:
         """The routes that are offered; every other path is a 404."""
         app = web.Application(client_max_size=max_body_bytes)
+        if self._tokenizes:
+            app.router.add_post(_TOKENIZE, self._admitting(self._tokenize))
         app.add_routes(
             [
-                web.post(PATHS["chat"], self._admitting(self._completion("chat"))),
-                web.post(PATHS["completions"], self._admitting(self._completion("completions"))),
+                *(
+                    web.post(shape.path, self._admitting(self._completion(api), api))
+                    for api, shape in SHAPES.items()
+                ),
                 web.get("/v1/models", self._admitting(self._models)),
+                *(
+                    [web.post(_TOKENIZE, self._admitting(self._tokenize))]
+                    if self._tokenizes
+                    else []
+                ),
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
                 web.route("*", "/{path:.*}", _answering(self._unknown)),
@@ -135,14 +85,14 @@ class Routes:
         )
         return app
 
-    def _admitting(self, handler: Handler) -> Handler:
+    def _admitting(self, handler: Handler, api: Api = "chat") -> Handler:
         """Let callers in who may come, before anything of a body is read."""
 
         async def handle(http: web.Request) -> web.StreamResponse:
             http[_CALLER] = self.door.caller(http.headers, http.remote or "")
             return await handler(http)
 
-        return _answering(handle)
+        return _answering(handle, api)
 
     def _completion(self, api: Api) -> Handler:
         async def handle(http: web.Request) -> web.StreamResponse:
@@ -178,7 +128,8 @@ class Routes:
                 raise
             if not isinstance(error, RouterError):
                 logger.exception("a turn failed after its stream began")
-            await client.write(b"data: " + error_body(error, request.request_id) + b"\n\n")
+            given = request.request_id
+            await client.write(request.shape.error_event(error, given, client.sent))
             return None
 
     async def _keep_alive(self, turn: "asyncio.Task[bytes | None]", client: HttpClient) -> None:
@@ -195,6 +146,17 @@ class Routes:
         credentials = http[_CALLER].credentials
         body = await self._engines.get(choice.decode, "/v1/models", credentials)
         return web.Response(body=body, content_type=_JSON)
+
+    async def _tokenize(self, http: web.Request) -> web.StreamResponse:
+        body = without_transfer_keys(json_object(await _body(http)))
+        choice = self._endpoints.choose(single=True)
+        if choice is None:
+            raise NoEndpoint("No engine is ready.", retry_after_s=RETRY_AFTER_S)
+        credentials = http[_CALLER].credentials
+        async with self._engines.post(
+            choice.decode, _TOKENIZE, body, credentials, limit_s=_TOKENIZE_S
+        ) as reply:
+            return web.Response(body=await reply.whole(_TOKENIZE_S), content_type=_JSON)
 
     async def _healthz(self, _: web.Request) -> web.StreamResponse:
         if self._running.is_broken:
@@ -225,8 +187,8 @@ def metrics_application(metrics: Metrics) -> web.Application:
     return app
 
 
-def _answering(handler: Handler) -> Handler:
-    """Turn every exception of a handler into an answer in the OpenAI shape."""
+def _answering(handler: Handler, api: Api = "chat") -> Handler:
+    """Turn every exception of a handler into an answer in the shape of an API."""
 
     async def handle(http: web.Request) -> web.StreamResponse:
         given = http[_REQUEST_ID] = request_id(http.headers)
@@ -235,12 +197,12 @@ def _answering(handler: Handler) -> Handler:
         except Exception as error:
             if not isinstance(error, RouterError):
                 logger.exception("a request failed")
-            answer = error_answer(error, given)
+            status, headers = error_head(error)
             return web.Response(
-                status=answer.status,
-                body=answer.body,
+                status=status,
+                body=SHAPES[api].error_body(error, given),
                 content_type=_JSON,
-                headers={**answer.headers, "X-Request-Id": given},
+                headers={**headers, "X-Request-Id": given},
             )
 
     return handle

@@ -90,12 +90,14 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
             keys=keys,
             bidirectional=config.kv.bidirectional,
             verified_reads=config.kv.verified_reads or config.kv.leases is not None,
+            finds_untold=config.kv.leases is not None,
         ),
         turns=turns,
         engines=engines,
         endpoints=endpoints,
         running=running,
         keepalive_s=config.timeouts.keepalive_s,
+        tokenize=config.tokenize,
     )
     canary = Canary(
         engines=engines,

@@ -228,6 +228,9 @@ class RouterConfig(_Part):
     conversation_headers: tuple[str, ...] = ("x-conversation-id", "x-session-id")
     """Request headers that may carry the conversation id, first match wins; the body's
     `conversation_id` comes before them."""
+    tokenize: bool = False
+    """Offer `POST /tokenize`, which one engine answers. It tells a caller how the engines' chat
+    template and tokenizer see a prompt, and costs an engine time that no turn accounts for."""
     tenants: Tenants = Tenants()
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()

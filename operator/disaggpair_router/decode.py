@@ -7,13 +7,12 @@ When the client leaves, the leg ends as soon as that is safe: before the first b
 reading from P, and aborting a request in that time has crashed engines; after it, at once.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import orjson
 
 from disaggpair_connector.contract import KV_TRANSFER_PARAMS
-from disaggpair_router.answer import answer_of, as_events
+from disaggpair_router.answer import as_events
 from disaggpair_router.client import Client
 from disaggpair_router.config import Limits, Timeouts
 from disaggpair_router.endpoints import Endpoints
@@ -23,7 +22,7 @@ from disaggpair_router.kv import Json, decode_body
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.pick import Endpoint
 from disaggpair_router.prefill import Prefilled
-from disaggpair_router.relay import ENDINGS, StreamRelay
+from disaggpair_router.relay import StreamRelay
 from disaggpair_router.request import TurnRequest
 from disaggpair_router.turnlog import TurnRecord
 from disaggpair_router.upstream import Engines, Reply, error_in_stream
@@ -83,7 +82,7 @@ class DecodeLeg:
                     limit_s=self._timeouts.decode_first_byte_s,
                 ) as reply:
                     if not whole:
-                        await self._stream(asked, prefilled.decode, reply, client, record)
+                        await self._stream(request, asked, prefilled.decode, reply, client, record)
                         return None
                     raw = await reply.whole(self._timeouts.decode_idle_s)
         finally:
@@ -106,11 +105,12 @@ class DecodeLeg:
             if kv is not None:
                 kv.discard(decode, params)
             raise ClientLeft("decode")
-        reason = _finish_reason(body)
-        if reason == "error":
+        ending = request.shape.ending(body)
+        if ending.has_failed:
             raise EngineFailed("The engine failed to serve the request.")
         if kv is not None:
-            kv.keep(decode, params, answer_of(body), body.get("usage"), is_clean=reason in ENDINGS)
+            usage = body.get("usage")
+            kv.keep(decode, params, ending.answer, usage, is_clean=ending.is_clean)
         if not request.stream:
             # Only a body that held our keys is written anew.
             return orjson.dumps(body) if KV_TRANSFER_PARAMS.encode() in raw else raw
@@ -120,6 +120,7 @@ class DecodeLeg:
 
     async def _stream(
         self,
+        request: TurnRequest,
         kv: TurnKV | None,
         decode: Endpoint,
         reply: Reply,
@@ -129,6 +130,7 @@ class DecodeLeg:
         if not reply.is_stream:
             raise EngineFailed("The engine answered a stream request without a stream.")
         relay = StreamRelay(
+            request.shape.stream,
             max_event_bytes=self._limits.max_answer_bytes,
             max_answer_bytes=self._limits.max_answer_bytes,
         )
@@ -191,9 +193,3 @@ def _completion(raw: bytes) -> Json:
     if isinstance(error, dict):
         raise error_in_stream(error)
     return body
-
-
-def _finish_reason(body: Mapping[str, Any]) -> object:
-    choices = body.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    return first.get("finish_reason") if isinstance(first, dict) else None

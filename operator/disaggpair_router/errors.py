@@ -18,7 +18,6 @@ RouterError
 """
 
 import re
-from dataclasses import dataclass, field
 from typing import Literal
 
 import orjson
@@ -149,15 +148,6 @@ class ClientLeft(Exception):
         self.stage = stage
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorAnswer:
-    """An error as it goes to the client."""
-
-    status: int
-    body: bytes
-    headers: dict[str, str] = field(default_factory=dict)
-
-
 def public_message(text: str) -> str:
     """An engine's message without addresses and bounded in length."""
     return _ADDRESS.sub("[address]", text[: 2 * _MESSAGE_LIMIT])[:_MESSAGE_LIMIT]
@@ -179,12 +169,12 @@ def error_body(error: Exception, request_id: str) -> bytes:
     )
 
 
-def error_answer(error: Exception, request_id: str) -> ErrorAnswer:
-    """Status, body and headers for any exception; an unknown one says nothing of its cause."""
+def error_head(error: Exception) -> tuple[int, dict[str, str]]:
+    """Status and headers for any exception."""
     status = error.status if isinstance(error, RouterError) else RouterError.status
     headers = {}
     if isinstance(error, RouterError) and error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
     if status == Unauthorized.status:
         headers["WWW-Authenticate"] = "Bearer"
-    return ErrorAnswer(status, error_body(error, request_id), headers)
+    return status, headers

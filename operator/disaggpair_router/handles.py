@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from disaggpair_router.answer import Answer, turn_tokens
+from disaggpair_router.answer import Answer
 from disaggpair_router.config import KVTransfer
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.history import Mark
@@ -24,6 +24,7 @@ from disaggpair_router.session import (
     MissReason,
     unverifiable,
 )
+from disaggpair_router.usage import usage_of
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +143,8 @@ class Handles:
 
         It pins the blocks in either case; of a stream nobody would learn where they are.
         """
-        return self._config.bidirectional and not self._config.handle_in_stream and request.stream
+        told = request.is_told(handle_in_stream=self._config.handle_in_stream)
+        return self._config.bidirectional and not told
 
     def holder(self, request: TurnRequest) -> str:
         """Name of the decode engine that has the conversation; empty when there is none."""
@@ -268,7 +270,7 @@ class Handles:
             return "no_handle"
         if request.history is None or answer is None:
             return "unsupported"
-        if handle.tokens > turn_tokens(usage, default=handle.tokens):
+        if handle.tokens > usage_of(usage).total(default=handle.tokens):
             # Draft tokens in flight: the blocks would be read at shifted positions.
             logger.warning("a decode engine's handle counts more tokens than the turn had")
             return "no_handle"

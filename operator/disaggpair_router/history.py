@@ -11,6 +11,7 @@ plain.
 """
 
 import hashlib
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
@@ -175,9 +176,51 @@ class TextHistory:
         return _digest(self._prompt[:length]) if length < len(self._prompt) else None
 
 
-def scope_digest(api: str, body: Mapping[str, Any]) -> bytes:
-    """Digest of everything but the messages that shapes the prompt or its block hashes."""
-    scope = {key: value for key, value in body.items() if key not in NOT_IN_SCOPE}
+class TokenHistory:
+    """A prompt of token ids, for engines that compare tokens themselves.
+
+    An answer's ids are not known here, so a turn's mark is the end of its prompt.
+    """
+
+    def __init__(self, prompt: Sequence[int]) -> None:
+        self._tokens = array("q", prompt)
+
+    def difference(self, mark: Mark) -> Difference | None:
+        """See `History`."""
+        if len(self._tokens) <= mark.length:
+            return "shorter"
+        return None if self._digest(mark.length) == mark.digest else "edited"
+
+    def mark_after(self, answer: Answer) -> Mark:
+        """See `History`; without the answer."""
+        return self.prompt()
+
+    def digests(self) -> Iterator[bytes]:
+        """See `History`; none, as of a text."""
+        return iter(())
+
+    def prompt(self) -> Mark:
+        """See `History`."""
+        return Mark(len(self._tokens), self._digest(len(self._tokens)))
+
+    def beginning(self, length: int) -> bytes | None:
+        """See `History`."""
+        return self._digest(length) if length < len(self._tokens) else None
+
+    def _digest(self, length: int) -> bytes:
+        return hashlib.sha256(memoryview(self._tokens)[:length]).digest()
+
+
+def scope_digest(
+    api: str, body: Mapping[str, Any], *, beside: frozenset[str] = frozenset()
+) -> bytes:
+    """Digest of everything but the messages that shapes the prompt or its block hashes.
+
+    `beside` are fields that do not, besides those that do not in any API.
+    """
+    scope = {
+        key: value for key, value in body.items() if key not in NOT_IN_SCOPE and key not in beside
+    }
     return hashlib.sha256(orjson.dumps([api, scope], option=orjson.OPT_SORT_KEYS)).digest()
 
 
@@ -210,8 +253,9 @@ def _canonical(message: Mapping[str, Any]) -> dict[str, Any]:
     # Libraries add empty lists (`annotations`), and an empty text beside tool calls.
     kept = {key: value for key, value in kept.items() if value not in ("", [])}
     content = kept.get("content")
-    if isinstance(content, list) and len(content) == 1 and set(content[0]) == {"type", "text"}:
-        kept["content"] = content[0]["text"]
+    part = content[0] if isinstance(content, list) and len(content) == 1 else None
+    if isinstance(part, dict) and set(part) == {"type", "text"}:
+        kept["content"] = part["text"]
     return kept
 
 

@@ -15,7 +15,7 @@ import orjson
 
 from disaggpair_connector.contract import KV_TRANSFER_PARAMS, PAIR_PARAMS
 
-Api = Literal["chat", "completions"]
+Api = Literal["chat", "completions", "responses", "messages"]
 Json = dict[str, Any]
 
 TRANSFER_KEYS: Final = frozenset({KV_TRANSFER_PARAMS, "ec_transfer_params"})
@@ -37,6 +37,8 @@ FIRST_TURN: Final[Mapping[str, Any]] = {
 PREFILL_SETS: Final[Mapping[Api, Mapping[str, Any]]] = {
     "chat": {"stream": False, "max_tokens": 1, "max_completion_tokens": 1},
     "completions": {"stream": False, "max_tokens": 1},
+    "responses": {"stream": False, "max_output_tokens": 1},
+    "messages": {"stream": False, "max_tokens": 1},
 }
 """What the P leg overrides. In chat `max_completion_tokens` wins over `max_tokens`."""
 
@@ -72,6 +74,14 @@ PREFILL_DROPS: Final = frozenset(
     }
 )
 """Fields that concern the answer only. What feeds the prompt or its block hashes stays."""
+
+_ALSO_DROPS: Final[Mapping[Api, frozenset[str]]] = {
+    "chat": frozenset(),
+    "completions": frozenset(),
+    "responses": frozenset({"include", "max_tool_calls"}),
+    "messages": frozenset({"stop_sequences"}),
+}
+"""The same of one API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +124,18 @@ def without_transfer_keys(body: Mapping[str, Any]) -> Json:
     return kept
 
 
+def prefill_drops(api: Api) -> frozenset[str]:
+    """The fields that stay away from a P leg."""
+    return PREFILL_DROPS | _ALSO_DROPS[api]
+
+
 def prefill_body(api: Api, body: Mapping[str, Any], params: object = None) -> Json:
     """The P leg's body: the client's with minimal edits, one token, no stream.
 
     `params` is a handle's fragment; without it the turn is an ordinary first one.
     """
-    kept = {key: value for key, value in body.items() if key not in PREFILL_DROPS}
+    drops = prefill_drops(api)
+    kept = {key: value for key, value in body.items() if key not in drops}
     return {
         **kept,
         **PREFILL_SETS[api],

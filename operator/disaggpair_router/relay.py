@@ -6,41 +6,31 @@ words), and an event that never ended is dropped. Chunks are parsed only when th
 text of the answer is put together once, at its end.
 """
 
-import re
-from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
 from disaggpair_connector.contract import KV_TRANSFER_PARAMS
-from disaggpair_router.answer import Answer, answer_from_chunks
+from disaggpair_router.answer import Answer
+from disaggpair_router.apis.shape import Learned, StreamShape
 from disaggpair_router.sse import EventSplitter, event_data
 
 _KEY = KV_TRANSFER_PARAMS.encode()
 # Inside a JSON string the quotes would be escaped, so these bytes are always a member. vLLM 0.33
 # puts them into every chunk but the last.
 _EMPTY_MEMBER = b',"' + _KEY + b'":null'
-_MATTERS = re.compile(rb'"(?:finish_reason"\s*:\s*"|usage"\s*:\s*\{|error"\s*:)')
 _DATA_STARTS = (b"data:", b"\xef\xbb\xbfdata:")
-ENDINGS = frozenset({"stop", "length", "tool_calls", "function_call"})
-"""Finish reasons of an answer that is complete; D gives a handle after no other."""
 
 
-class StreamRelay:
+class StreamRelay(Learned):
     """One stream. `feed` gives what goes on to the client; the rest is learned on the way."""
 
-    def __init__(self, *, max_event_bytes: int, max_answer_bytes: int) -> None:
+    def __init__(self, shape: StreamShape, *, max_event_bytes: int, max_answer_bytes: int) -> None:
+        super().__init__()
+        self._shape = shape
         self._splitter = EventSplitter(max_event_bytes)
         self._answer_room = max_answer_bytes
         self._datas: list[bytes] = []
-        self.params: object = None
-        """D's transfer parameters, not checked yet."""
-        self.usage: Mapping[str, Any] | None = None
-        self.error: Mapping[str, Any] | None = None
-        """The engine's error event."""
-        self.finish_reason: str | None = None
-        self.done = False
-        """The end marker came."""
 
     @property
     def is_clean(self) -> bool:
@@ -48,7 +38,7 @@ class StreamRelay:
         return (
             self.done
             and self.error is None
-            and self.finish_reason in ENDINGS
+            and self.finish_reason in self._shape.endings
             and not self._splitter.rest.strip()
         )
 
@@ -60,7 +50,7 @@ class StreamRelay:
         """What D said; None when it was longer than this relay keeps."""
         if self._answer_room < 0:
             return None
-        return answer_from_chunks(chunk for chunk in map(_object, self._datas) if chunk)
+        return self._shape.answer(chunk for chunk in map(_object, self._datas) if chunk)
 
     def _pass(self, event: bytes) -> bytes:
         data = event_data(event)
@@ -73,36 +63,28 @@ class StreamRelay:
             return event
         if _KEY in event:
             event, data = self._without_params(event, data)
-        if _MATTERS.search(data):
-            self._learn(_object(data))
+        if self._shape.matters.search(data):
+            self._shape.learn(_object(data), self)
             if self.error is not None:
                 return b""
-        self._keep(data)
+        if self._shape.has_answer(data):
+            self._keep(data)
         return event
 
     def _without_params(self, event: bytes, data: bytes) -> tuple[bytes, bytes]:
-        shorter = event.replace(_EMPTY_MEMBER, b"")
-        if _KEY not in shorter:
-            return shorter, event_data(shorter)
+        if self._shape.has_params_in_chunks:
+            shorter = event.replace(_EMPTY_MEMBER, b"")
+            if _KEY not in shorter:
+                return shorter, event_data(shorter)
         chunk = _object(data)
-        if KV_TRANSFER_PARAMS not in chunk:
+        place = self._shape.params_place(chunk)
+        if place is None or KV_TRANSFER_PARAMS not in place:
             return event, data  # the model talks about them
-        params = chunk.pop(KV_TRANSFER_PARAMS)
+        params = place.pop(KV_TRANSFER_PARAMS)
         if params is not None:
             self.params = params
         data = orjson.dumps(chunk)
         return _with_data(event, data), data
-
-    def _learn(self, chunk: Mapping[str, Any]) -> None:
-        error = chunk.get("error")
-        if error is not None:
-            self.error = error if isinstance(error, dict) else {}
-        usage = chunk.get("usage")
-        if isinstance(usage, dict):
-            self.usage = usage
-        for choice in chunk.get("choices") or ():
-            if isinstance(choice, dict) and isinstance(choice.get("finish_reason"), str):
-                self.finish_reason = choice["finish_reason"]
 
     def _keep(self, data: bytes) -> None:
         self._answer_room -= len(data)

@@ -11,22 +11,15 @@ from typing import Any, Final
 
 import orjson
 
+from disaggpair_router.apis.shape import Shape
+from disaggpair_router.apis.table import SHAPES
 from disaggpair_router.conversation import Conversation, Keys, conversation_of
 from disaggpair_router.door import Caller
 from disaggpair_router.errors import BadRequest
-from disaggpair_router.history import (
-    ChatHistory,
-    History,
-    TextHistory,
-    has_media,
-    scope_digest,
-)
+from disaggpair_router.history import History, scope_digest
 from disaggpair_router.kv import Api, Json, without_transfer_keys
 
-PATHS: Final[Mapping[Api, str]] = {
-    "chat": "/v1/chat/completions",
-    "completions": "/v1/completions",
-}
+PATHS: Final[Mapping[Api, str]] = {api: shape.path for api, shape in SHAPES.items()}
 _REQUEST_ID: Final = re.compile(r"[!-~]{1,128}")
 _FORWARDED: Final = ("x-vllm-priority", "traceparent", "tracestate")
 """Request headers that reach the engines besides the credentials. A rank or request id of the
@@ -56,9 +49,24 @@ class TurnRequest:
     """Whose turn it is; empty where there are no tenants."""
 
     @property
+    def shape(self) -> Shape:
+        """What is particular to its API."""
+        return SHAPES[self.api]
+
+    @property
     def path(self) -> str:
         """Path of the route, the same at the engines."""
-        return PATHS[self.api]
+        return self.shape.path
+
+    def is_told(self, *, handle_in_stream: bool) -> bool:
+        """Whether the answer tells of D's handle; `handle_in_stream` is the engines' release's."""
+        told = self.shape.tells_in_stream
+        return not self.stream or (handle_in_stream if told is None else told)
+
+    @property
+    def has_stop(self) -> bool:
+        """Whether the answer may end at a stop string."""
+        return bool(self.body.get("stop") or self.body.get("stop_sequences"))
 
     @property
     def model(self) -> str:
@@ -67,7 +75,10 @@ class TurnRequest:
 
 
 class RequestReader:
-    """Reads requests; holds what does not change between them."""
+    """Reads requests; holds what does not change between them.
+
+    `finds_untold` says that what D holds is found also when its answer does not tell of it.
+    """
 
     def __init__(
         self,
@@ -76,11 +87,13 @@ class RequestReader:
         keys: Keys,
         bidirectional: bool,
         verified_reads: bool = False,
+        finds_untold: bool = False,
     ) -> None:
         self._names = conversation_headers
         self._keys = keys
         self._bidirectional = bidirectional
         self._verified_reads = verified_reads
+        self._finds_untold = finds_untold
 
     def read(
         self,
@@ -99,7 +112,8 @@ class RequestReader:
     def _read(
         self, api: Api, raw: bytes, headers: Mapping[str, str], given_id: str, caller: Caller
     ) -> TurnRequest:
-        body = without_transfer_keys(_object(raw))
+        shape = SHAPES[api]
+        body = shape.edited(without_transfer_keys(json_object(raw)))
         conversation = conversation_of(
             body.pop("conversation_id", None),
             headers,
@@ -112,10 +126,11 @@ class RequestReader:
         if stream is not None and not isinstance(stream, bool):
             raise BadRequest("stream must be true or false.")
         options = body.get("stream_options")
-        alone = must_run_alone(body)
-        reusable = self._verified_reads or is_comparable(body)
+        alone = must_run_alone(body) or shape.must_run_alone(body) or self._loses(shape, stream)
+        comparable = is_comparable(body) and shape.is_comparable(body)
+        reusable = self._verified_reads or comparable
         usable = self._bidirectional and reusable and not alone
-        history = _history(api, body) if usable else None
+        history = shape.history(body, verified=self._verified_reads) if usable else None
         return TurnRequest(
             api=api,
             body=body,
@@ -123,12 +138,17 @@ class RequestReader:
             include_usage=isinstance(options, dict) and options.get("include_usage") is True,
             conversation=conversation,
             history=history,
-            scope=scope_digest(api, body) if history else b"",
+            scope=scope_digest(api, body, beside=shape.not_in_scope) if history else b"",
             alone=alone,
             request_id=given_id,
             headers={**_forwarded(headers), **caller.credentials},
             tenant=caller.tenant,
         )
+
+    def _loses(self, shape: Shape, stream: object) -> bool:
+        """Whether D would keep blocks that nobody could find."""
+        tells = not stream or shape.tells_in_stream is not False
+        return self._bidirectional and not tells and not self._finds_untold
 
 
 def request_id(headers: Mapping[str, str]) -> str:
@@ -177,7 +197,8 @@ def is_comparable(body: Mapping[str, Any]) -> bool:
     )
 
 
-def _object(raw: bytes) -> Json:
+def json_object(raw: bytes) -> Json:
+    """A body as a JSON object, or BadRequest."""
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -185,16 +206,6 @@ def _object(raw: bytes) -> Json:
     if not isinstance(body, dict):
         raise BadRequest("The body must be a JSON object.")
     return body
-
-
-def _history(api: Api, body: Mapping[str, Any]) -> History | None:
-    if api == "completions":
-        prompt = body.get("prompt")
-        return TextHistory(prompt) if isinstance(prompt, str) else None
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not all(isinstance(item, dict) for item in messages):
-        return None
-    return None if has_media(messages) else ChatHistory(messages)
 
 
 def _forwarded(headers: Mapping[str, str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from disaggpair_router.session import MissReason
+from disaggpair_router.usage import usage_of
 
 Way = Literal["FULL", "PULL", "SINGLE", "NONE"]
 """Both legs, P computes all; both legs, P reads from D; one engine alone; no engine was asked."""
@@ -39,13 +40,11 @@ class TurnRecord:
 
     def add_usage(self, usage: object) -> None:
         """Take the counts of a usage object; a later leg's replace an earlier one's."""
-        if not isinstance(usage, dict):
-            return
-        prompt = usage.get("prompt_tokens")
-        self.prompt_tokens = prompt if isinstance(prompt, int) else self.prompt_tokens
-        details = usage.get("prompt_tokens_details")
-        cached = details.get("cached_tokens") if isinstance(details, dict) else None
-        self.cached_tokens = cached if isinstance(cached, int) else self.cached_tokens
+        told = usage_of(usage)
+        if told.prompt is not None:
+            self.prompt_tokens = told.prompt
+        if told.cached is not None:
+            self.cached_tokens = told.cached
 
     @property
     def lookup(self) -> Literal["hit", "MISS"] | None:

@@ -17,6 +17,7 @@ from disaggpair_router.kv import (
     checked_prefill_params,
     decode_body,
     prefill_body,
+    prefill_drops,
     without_transfer_keys,
 )
 
@@ -31,16 +32,16 @@ VALUES = st.recursive(
     max_leaves=8,
 )
 BODIES = st.dictionaries(KEYS, VALUES, max_size=8)
-APIS: st.SearchStrategy[Api] = st.sampled_from(["chat", "completions"])
+APIS: st.SearchStrategy[Api] = st.sampled_from(["chat", "completions", "responses", "messages"])
 
 
 @given(APIS, BODIES)
 def test_h64_the_prefill_leg_keeps_all_other_fields(api: Api, body: dict[str, Any]) -> None:
     sent = prefill_body(api, body, {"a": 1})
-    touched = PREFILL_DROPS | PREFILL_SETS[api].keys() | {"kv_transfer_params"}
+    touched = prefill_drops(api) | PREFILL_SETS[api].keys() | {"kv_transfer_params"}
     kept = {key: value for key, value in sent.items() if key not in touched}
     assert kept == {key: value for key, value in body.items() if key not in touched}
-    assert not sent.keys() & PREFILL_DROPS
+    assert not sent.keys() & prefill_drops(api)
 
 
 @given(BODIES)

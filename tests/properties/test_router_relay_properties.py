@@ -6,6 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from disaggpair_bed.fakes.upstream import chat_events, decode_handle
+from disaggpair_router.apis.completions import CompletionStream
 from disaggpair_router.relay import StreamRelay
 from disaggpair_router.sse import EventSplitter, event_data
 
@@ -25,7 +26,7 @@ def pieces(stream: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def fed(stream: bytes, cuts: list[int]) -> tuple[bytes, StreamRelay]:
-    relay = StreamRelay(max_event_bytes=2**20, max_answer_bytes=2**20)
+    relay = StreamRelay(CompletionStream(), max_event_bytes=2**20, max_answer_bytes=2**20)
     return b"".join(relay.feed(piece) for piece in pieces(stream, cuts)), relay
 
 

@@ -163,8 +163,9 @@ class Leases:
         """See `held.HeldKV`."""
         history = request.history
         wanted = self._wanted(request, history) if history else None
+        told = request.is_told(handle_in_stream=self._told_in_stream)
         # A stop string is found outside the engine, which then gives no lease.
-        is_told_later = request.stream and not self._told_in_stream and not request.body.get("stop")
+        is_told_later = not told and not request.has_stop
         return LeaseTurn(self, wanted, is_told_later=is_told_later)
 
     def expire(self) -> None:

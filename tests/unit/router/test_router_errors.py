@@ -12,7 +12,8 @@ from disaggpair_router.errors import (
     RouterError,
     UnknownRoute,
     Unreachable,
-    error_answer,
+    error_body,
+    error_head,
     public_message,
 )
 
@@ -35,22 +36,20 @@ from disaggpair_router.errors import (
 def test_every_error_has_a_status_and_an_openai_body(
     error: RouterError, status: int, kind: str, code: str
 ) -> None:
-    answer = error_answer(error, "r-1")
-    assert answer.status == status
-    assert orjson.loads(answer.body) == {
+    assert error_head(error) == (status, {})
+    assert orjson.loads(error_body(error, "r-1")) == {
         "error": {"message": "x", "type": kind, "param": None, "code": code, "request_id": "r-1"}
     }
-    assert answer.headers == {}
 
 
 def test_an_unknown_exception_says_nothing_of_its_cause() -> None:
-    answer = error_answer(ValueError("secret http://10.0.0.1"), "r-1")
-    assert answer.status == 500
-    assert b"secret" not in answer.body
+    error = ValueError("secret http://10.0.0.1")
+    assert error_head(error) == (500, {})
+    assert b"secret" not in error_body(error, "r-1")
 
 
 def test_a_retry_hint_becomes_a_header() -> None:
-    assert error_answer(NoEndpoint("x", retry_after_s=2), "r").headers == {"Retry-After": "2"}
+    assert error_head(NoEndpoint("x", retry_after_s=2)) == (503, {"Retry-After": "2"})
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,16 @@ import pytest
 
 from disaggpair_bed.fakes.upstream import chat_events, decode_handle
 from disaggpair_router.answer import Answer
+from disaggpair_router.apis.completions import CompletionStream
 from disaggpair_router.relay import StreamRelay
+
+STREAM = CompletionStream()
 
 
 def relay(**limits: int) -> StreamRelay:
-    return StreamRelay(**{"max_event_bytes": 100_000, "max_answer_bytes": 100_000, **limits})
+    return StreamRelay(
+        STREAM, **{"max_event_bytes": 100_000, "max_answer_bytes": 100_000, **limits}
+    )
 
 
 def event(chunk: Any) -> bytes:
