@@ -21,6 +21,7 @@ from disaggpair_connector.reader_http import (
     Late,
     PeerConnection,
 )
+from disaggpair_connector.reader_questions import Questions, address_of
 from disaggpair_connector.reader_ticket import Action, Question, Ticket
 from disaggpair_connector.wire import Declined, DeclineReason, ReadAnswer
 
@@ -48,6 +49,7 @@ class LeaseReader:
         connect_s: for a connection.
         total_s: from `ask` to the result.
         idle_s: how long a connection is kept.
+        silent_s: how long a peer is not asked that gave no answer within `connect_s` or more.
         clock: seconds that only grow.
         log: for faults of ours; nothing of a question or an answer is written.
     """
@@ -60,6 +62,7 @@ class LeaseReader:
         connect_s: float = 1.0,
         total_s: float = 3.0,
         idle_s: float = 30.0,
+        silent_s: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
         log: logging.Logger | None = None,
     ) -> None:
@@ -67,7 +70,7 @@ class LeaseReader:
         self._connect_s = connect_s
         self._total_s = total_s
         self._clock = clock
-        self._asked: Waiting[Ticket] = Waiting(waiting)
+        self._asked = Questions(waiting, silent_s, clock)
         self._told: Waiting[tuple[Question, Action]] = Waiting(4 * waiting)
         self._idle = IdleConnections(idle_s, clock)
         self._used: set[PeerConnection] = set()
@@ -87,8 +90,8 @@ class LeaseReader:
         ticket = Ticket(question, self._clock() + self._total_s, self._clock, self._give_back)
         if not question.is_sound():
             ticket.settle(Declined("malformed"))
-        elif not self._asked.put(ticket):
-            ticket.settle(Declined("unreachable" if self._is_closed else "busy"))
+        elif (reason := self._asked.put(ticket)) is not None:
+            ticket.settle(Declined(reason))
         return ticket
 
     def release(self, host: str, port: int, lease: str, token: str) -> None:
@@ -122,12 +125,12 @@ class LeaseReader:
 
     def _ask_all(self) -> None:
         while (ticket := self._asked.get()) is not None:
-            if ticket.done():  # cancelled, or too late
-                continue
-            result = self._ask(ticket)
-            # The lease is being read by us, since D said so, and by nobody if this is dropped.
-            if not ticket.settle(result) and isinstance(result, ReadAnswer):
-                self._give_back(ticket.question.by_reader(result))
+            if not ticket.done():  # neither cancelled nor too late
+                result = self._ask(ticket)
+                # The lease is being read by us, since D said so, and by nobody if this is dropped.
+                if not ticket.settle(result) and isinstance(result, ReadAnswer):
+                    self._give_back(ticket.question.by_reader(result))
+            self._asked.end(ticket)
 
     def _ask(self, ticket: Ticket) -> ReadAnswer | Declined:
         """What is made of D's answer, or of none."""
@@ -150,6 +153,8 @@ class LeaseReader:
     def _tell_all(self) -> None:
         while (told := self._told.get()) is not None:
             question, action = told
+            if self._asked.is_silent(address_of(question)):
+                continue
             try:
                 self._exchange(question, action, self._clock() + self._total_s)
             except (Broken, Late, Garbled):
@@ -158,12 +163,23 @@ class LeaseReader:
                 self._log.exception("The end of a lease could not be told")
 
     def _exchange(self, question: Question, action: Action, deadline: float) -> Answer:
-        """Ask over a kept connection if there is one.
+        """Ask, and leave a peer alone that says nothing for as long as a connection may take.
 
         Raises:
             Broken, Late or Garbled: there is no answer.
         """
-        address = (question.host, question.port)
+        started = self._clock()
+        try:
+            return self._ask_once(question, action, deadline)
+        except (Broken, Late):
+            if self._clock() - started >= self._connect_s:
+                for ticket in self._asked.fell_silent(address_of(question)):
+                    ticket.settle(Declined("unreachable"))
+            raise
+
+    def _ask_once(self, question: Question, action: Action, deadline: float) -> Answer:
+        """Ask over a kept connection if there is one."""
+        address = address_of(question)
         request = question.request(action)
         if (kept := self._idle.take(address)) is not None:
             try:
@@ -196,7 +212,7 @@ class LeaseReader:
             with self._lock:
                 self._used.discard(connection)
             if is_kept and not self._is_closed:
-                self._idle.put((question.host, question.port), connection)
+                self._idle.put(address_of(question), connection)
             else:
                 connection.close()
 
