@@ -184,7 +184,9 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         """Let vLLM's heartbeats keep P's blocks while the request waits for its own."""
         plan = read.plan
         assert plan is not None
-        self._kept.answered(read.request.request_id, read.kept_until)
+        self._kept.answered(
+            read.request.request_id, read.kept_until, is_renewable=plan.peer.is_renewable
+        )
         params = read.request.kv_transfer_params
         handle.read_params(params, plan.peer, plan.block_ids, plan.tokens, of_prefill=True)
         super().on_new_request(read.request)

@@ -43,6 +43,9 @@ well.
 MAX_CONVERSATION: Final = 256
 """Characters of a conversation key; more is cut off the wire as malformed."""
 
+MAX_RANKS: Final = 4096
+"""Of a peer in one direction; vLLM makes a list of them before it asks the first."""
+
 _FIRST_TURN: Final = {"do_remote_decode": True, "do_remote_prefill": False}
 
 
@@ -74,6 +77,15 @@ class Peer:
             "remote_port": self.port,
             **self.layout,
         }
+
+    @property
+    def is_renewable(self) -> bool:
+        """Whether vLLM's heartbeats can name the request.
+
+        They put ids between commas, of which an id has some if its client chose it so, and go to
+        peers whose `tp_size` is known (0.31 to 0.33).
+        """
+        return "," not in self.request_id and "tp_size" in self.layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +251,7 @@ def peer_of(params: Mapping[str, Any]) -> Peer:
         HandleError: a key is missing or wrong.
     """
     layout = {
-        key: _number(params, key, 1)
+        key: _number(params, key, 1, MAX_RANKS)
         for key in ("tp_size", "dcp_size", "pp_size")
         if params.get(key) is not None
     }
@@ -259,6 +271,10 @@ def _text(values: Mapping[str, Any], key: str) -> str:
     value = values.get(key)
     if not isinstance(value, str) or not 0 < len(value) <= 1024:
         raise HandleError("malformed", f"{key} is not a string of 1 to 1024 characters")
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a pair, which JSON can hold and vLLM cannot send
+        raise HandleError("malformed", f"{key} is not text") from None
     return value
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 @dataclass(slots=True)
 class _Term:
     until: float
+    is_renewable: bool
     hung: float | None = None
     """When the read counts as hung; None before it has begun."""
 
@@ -27,9 +28,9 @@ class Kept:
         self._hung_s = hung_s
         self._terms: dict[str, _Term] = {}
 
-    def answered(self, request_id: str, until: float) -> None:
-        """P keeps the blocks of a request's read until then."""
-        self._terms[request_id] = _Term(until)
+    def answered(self, request_id: str, until: float, *, is_renewable: bool = True) -> None:
+        """P keeps the blocks of a request's read until then, and longer if heartbeats name it."""
+        self._terms[request_id] = _Term(until, is_renewable)
 
     def until(self, request_id: str) -> float:
         """Until when P keeps the blocks of a read that it has answered."""
@@ -44,7 +45,7 @@ class Kept:
     def beat(self, now: float) -> dict[str, float]:
         """A heartbeat was sent; when each read that is under way has to have ended."""
         for term in self._terms.values():
-            if now <= term.until:
+            if term.is_renewable and now <= term.until:
                 term.until = max(term.until, now + self._gained_s)
         return {
             request_id: min(term.until, term.hung)

@@ -104,12 +104,24 @@ def test_a_d_leg_that_cannot_be_used_is_named_by_its_fault(params: Params, reaso
         ({"remote_port": 5600.0}, "remote_port"),
         ({"tp_size": 0}, "tp_size"),
         ({"tp_size": "1"}, "tp_size"),
+        ({"tp_size": 2**31 - 1}, "tp_size"),
+        ({"remote_request_id": "\ud800"}, "remote_request_id"),
         ({"remote_registration_generation": -1}, "remote_registration_generation"),
     ],
 )
 def test_a_peer_is_checked_key_by_key(change: Params, key: str) -> None:
     with pytest.raises(HandleError, match=key):
         handle.peer_of({**PEER, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "is_renewable"),
+    [({}, True), ({"remote_request_id": "one,two"}, False), ({"tp_size": None}, False)],
+)
+def test_a_peer_says_whether_heartbeats_can_name_its_request(
+    change: Params, is_renewable: bool
+) -> None:
+    assert handle.peer_of({**PEER, **change}).is_renewable == is_renewable
 
 
 def test_the_parameters_for_a_lease_are_a_handle_of_it() -> None:

@@ -17,6 +17,13 @@ def test_a_heartbeat_in_time_keeps_them_longer() -> None:
     assert kept.until("a") == 144.0
 
 
+def test_a_heartbeat_keeps_nothing_that_it_cannot_name() -> None:
+    kept = Kept(gained_s=20.0, hung_s=300.0)
+    kept.answered("a", 110.0, is_renewable=False)
+    kept.beat(105.0)
+    assert kept.until("a") == 110.0
+
+
 def test_a_heartbeat_never_shortens_the_time() -> None:
     kept = Kept(gained_s=20.0, hung_s=300.0)
     kept.answered("a", 150.0)
