@@ -31,7 +31,9 @@ def plan_read(
         divisible: whether the reader's groups can be cut.
     """
     if proven == held.digests.tokens:
-        return Readable(held.peer, proven, [list(group) for group in held.block_ids])
+        # A reader that has the first blocks takes the last ones, so none may follow.
+        needed = -(-proven // held.block_size) if held.divisible else None
+        return Readable(held.peer, proven, [list(group[:needed]) for group in held.block_ids])
     blocks = proven // block_size
     if blocks == 0 or not (divisible and held.divisible and held.block_size == block_size):
         return None

@@ -14,6 +14,8 @@ from disaggpair_connector.prefill import FREED_REQUESTS
 from disaggpair_connector.reads import READ_DEADLINES
 from disaggpair_connector.settings import Settings
 
+logger = engine.engine_logger()
+
 WIRE = 1
 """Version of the protocol between the halves of P and D."""
 
@@ -54,6 +56,26 @@ class PairWorker(engine.NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM 
             self._read_deadlines[request_id] = now + seconds
         self._freed |= getattr(metadata, FREED_REQUESTS, set())
         super().start_load_kv(metadata)
+
+    def _read_blocks_for_req(self, req_id: str, meta: Any) -> None:
+        """Begin a read. One that cannot be begun has failed, and ends nothing else.
+
+        vLLM asserts that the blocks and groups of both sides fit each other (0.31 to 0.33): it
+        would end the engine for what another one has said.
+        """
+        try:
+            if self._is_met_elsewhere(meta.remote):
+                raise RuntimeError(f"two engines have the id {meta.remote.engine_id}")
+            super()._read_blocks_for_req(req_id, meta)
+        except Exception:
+            logger.exception("The read of %s cannot be begun; computing instead.", req_id)
+            self._handle_failed_transfer(req_id, None, self._recv_failures)
+
+    def _is_met_elsewhere(self, remote: Any) -> bool:
+        """Whether the engine of this id that is known is at another address, and so another one."""
+        with self._handshake_lock:
+            met = self._engine_by_address.get((remote.host, remote.port))
+            return remote.engine_id in self._remote_agents and met != remote.engine_id
 
     def _get_new_notifs(self) -> set[str]:
         """Report as sent what D has read, and what nobody will read."""

@@ -115,6 +115,7 @@ class ToyEngine:
         stop: Sequence[int] = (),
         salt: str | None = None,
         is_refused: bool = False,
+        name: str | None = None,
         **sampling: Any,
     ) -> str:
         """Add a request, with its parameters as they come over a wire.
@@ -126,9 +127,10 @@ class ToyEngine:
             stop: tokens that end it.
             salt: of its prefix.
             is_refused: whether it is the API's stand-in for one that it has refused.
+            name: its id, of which a client chooses a part; one that is new if None.
             sampling: for vLLM's SamplingParams.
         """
-        name = f"{self.role}-{next(_names)}"
+        name = name or f"{self.role}-{next(_names)}"
         extra = {"kv_transfer_params": json.loads(json.dumps(params))} if params is not None else {}
         request = Request(
             name,

@@ -54,6 +54,22 @@ SCHEDULE = """
     def _build_kv_connector_meta(self, connector, output):
         return connector.build_connector_meta(output)
 """
+INIT = """
+    def __init__(self, config):
+        transfer = config.kv_transfer_config
+        self.connector = KVConnectorFactory.create_connector(config)
+        if overlap and transfer.is_kv_consumer:
+            self.defer_block_free = True
+        self.connector.bind_kv_cache_manager(self.kv_cache_manager)
+"""
+LATE_INIT = """
+    def __init__(self, config):
+        transfer = config.kv_transfer_config
+        self.connector = KVConnectorFactory.create_connector(config)
+        self.connector.bind_kv_cache_manager(self.kv_cache_manager)
+        if overlap and transfer.is_kv_consumer:
+            self.defer_block_free = True
+"""
 POOL = """
     def touch(self, blocks):
         block.ref_cnt += 1
@@ -117,6 +133,14 @@ POOL = """
             SCHEDULE,
             "connector.build_connector_meta(output)",
             "output",
+        ),
+        (facts.looks_at_the_role_in_between, facts.SCHEDULER, INIT, INIT, LATE_INIT),
+        (
+            facts.looks_at_the_role_in_between,
+            facts.SCHEDULER,
+            INIT,
+            "transfer.is_kv_consumer",
+            "reads",
         ),
         (facts.counts_references, facts.POOL, POOL, "ref_cnt += 1", "holders += 1"),
         (facts.counts_references, facts.POOL, POOL, "ref_cnt == 0", "holders == 0"),

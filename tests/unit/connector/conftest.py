@@ -3,6 +3,7 @@
 import importlib
 import logging
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from enum import Enum
 from types import ModuleType, SimpleNamespace
@@ -84,6 +85,13 @@ class WorkerHalf(Half):
         self._reqs_to_send: dict[str, float] = {}
         self._reqs_to_process: set[str] = set()
         self._recving_metadata: dict[str, Any] = {}
+        self._recv_failures: set[str] = set()
+        self._handshake_lock = threading.Lock()
+        self._remote_agents: dict[str, Any] = {}
+        self._engine_by_address: dict[tuple[str, int], str] = {}
+        self.read: list[str] = []
+        self.fault: Exception | None = None
+        """What the beginning of a read raises."""
         self.begun: list[Any] = []
         self.notified: set[str] = set()
         self.arrived: set[str] = set()
@@ -99,6 +107,11 @@ class WorkerHalf(Half):
     def start_load_kv(self, metadata: Any) -> None:
         self.begun.append(metadata)
 
+    def _read_blocks_for_req(self, req_id: str, meta: Any) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.read.append(req_id)
+
     def _get_new_notifs(self) -> set[str]:
         return set(self.notified)
 
@@ -108,7 +121,9 @@ class WorkerHalf(Half):
             del transfers[request_id]
         return done, set()
 
-    def _handle_failed_transfer(self, request_id: str, handle: int, failed: set[str]) -> bool:
+    def _handle_failed_transfer(
+        self, request_id: str, handle: int | None, failed: set[str]
+    ) -> bool:
         failed.add(request_id)
         return handle not in self.stuck
 

@@ -77,6 +77,29 @@ def test_metadata_of_a_step_without_reads_begins_none(worker: Any) -> None:
     assert worker.begun == [step]
 
 
+def meta_of(engine_id: str, port: int) -> Any:
+    return SimpleNamespace(remote=SimpleNamespace(engine_id=engine_id, host="10.0.0.4", port=port))
+
+
+def test_a_read_that_cannot_be_begun_has_failed(worker: Any) -> None:
+    worker.fault = AssertionError()
+    worker._read_blocks_for_req("r", meta_of("one", 5600))
+    assert worker._recv_failures == {"r"}
+    worker.fault = None
+    worker._read_blocks_for_req("s", meta_of("one", 5600))
+    assert worker.read == ["s"]
+    assert worker._recv_failures == {"r"}
+
+
+def test_of_two_engines_with_one_id_the_one_that_was_met_is_read(worker: Any) -> None:
+    worker._remote_agents["one"] = {}
+    worker._engine_by_address["10.0.0.4", 5600] = "one"
+    worker._read_blocks_for_req("r", meta_of("one", 5600))
+    worker._read_blocks_for_req("s", meta_of("one", 5601))
+    assert worker.read == ["r"]
+    assert worker._recv_failures == {"s"}
+
+
 def test_a_read_in_time_is_done(worker: Any) -> None:
     begin(worker, "r", within_s=FAR_S, handles=[1])
     assert pop(worker) == (set(), set())

@@ -1,5 +1,7 @@
 """Which of the blocks that a lease holds are read."""
 
+from dataclasses import replace
+
 import pytest
 
 from disaggpair_connector.digest import digests_of
@@ -16,7 +18,7 @@ def answer(*, block_size: int = 16, divisible: bool = True, groups: int = 1) -> 
     return ReadAnswer(
         peer=PEER,
         digests=digests_of(range(600), 600, b""),
-        block_ids=(BLOCKS,) * groups,
+        block_ids=(BLOCKS[: -(-600 // block_size)],) * groups,
         block_size=block_size,
         divisible=divisible,
         deadline_s=20.0,
@@ -30,8 +32,14 @@ def plan(proven: int, held: ReadAnswer, *, divisible: bool = True) -> Readable |
 
 @pytest.mark.parametrize("held", [answer(), answer(divisible=False), answer(block_size=32)])
 def test_all_that_is_held_is_read_with_its_last_block(held: ReadAnswer) -> None:
+    whole = Readable(PEER, 600, [list(held.block_ids[0])])
     for divisible in (True, False):
-        assert plan(600, held, divisible=divisible) == Readable(PEER, 600, [list(BLOCKS)])
+        assert plan(600, held, divisible=divisible) == whole
+
+
+def test_blocks_after_the_last_token_are_not_read() -> None:
+    found = plan(600, replace(answer(), block_ids=((*BLOCKS, 1, 2),)))
+    assert found == Readable(PEER, 600, [list(BLOCKS)])
 
 
 def test_of_a_common_prefix_whole_blocks_of_every_group_are_read() -> None:

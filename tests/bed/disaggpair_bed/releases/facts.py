@@ -30,6 +30,25 @@ def binds_the_cache_manager(modules: Modules) -> bool:
     )
 
 
+def looks_at_the_role_in_between(modules: Modules) -> bool:
+    """The scheduler makes the connector, asks whether its role reads, and binds the manager."""
+    made = find_method(modules, SCHEDULER, "__init__")
+    asked = [
+        branch.lineno
+        for branch in syntax.branches(made)
+        if ".is_kv_consumer" in ast.unparse(branch.test)
+        and ast.unparse(branch.body[0]) == "self.defer_block_free = True"
+    ]
+    lines: dict[str, int] = {}
+    for (line, _), name in syntax.calls(made):
+        lines.setdefault(name, line)
+    before = lines.get("KVConnectorFactory.create_connector")
+    after = lines.get("self.connector.bind_kv_cache_manager")
+    return (
+        len(asked) == 1 and before is not None and after is not None and before < asked[0] < after
+    )
+
+
 def has_the_names_outside_of_classes(modules: Modules) -> bool:
     """vLLM has a version, a logger, a current platform and a port of the side channel."""
     looked_for = {

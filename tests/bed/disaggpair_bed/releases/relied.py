@@ -109,10 +109,20 @@ CLASSES: Final = (
             "__init__": _HALF,
             "register_kv_caches": "(self, kv_caches)",
             "start_load_kv": "(self, metadata)",
+            "_read_blocks_for_req": "(self, req_id, meta)",
             "_get_new_notifs": "(self) -> set[str]",
             "_pop_done_transfers": "(self, transfers) -> tuple[set[str], set[str]]",
         },
+        calls={
+            "_handle_failed_transfer": (
+                "(self, req_id, handle, failed_req_ids=..., record_failed_transfer=...) -> bool"
+            ),
+        },
         attributes={
+            "_recv_failures": "set[ReqId]",
+            "_handshake_lock": None,
+            "_remote_agents": None,
+            "_engine_by_address": "dict[tuple[str, int], EngineId]",
             "_reqs_to_process": "set[ReqId]",
             "consumer_notification_counts_by_req": None,
             "expected_consumer_notifications_by_req": None,
@@ -236,6 +246,7 @@ FACTS: Final[tuple[Fact, ...]] = (
     facts.has_the_names_outside_of_classes,
     nixl_facts.makes_its_halves_and_nothing_else,
     facts.binds_the_cache_manager,
+    facts.looks_at_the_role_in_between,
     facts.tells_of_new_requests,
     facts.takes_parameters_of_the_sampling,
     facts.skips_a_request_that_waits,
