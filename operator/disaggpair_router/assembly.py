@@ -15,6 +15,7 @@ from disaggpair_router.handles import Handles
 from disaggpair_router.held import HeldKV
 from disaggpair_router.leases.assembly import leases_of
 from disaggpair_router.metrics import Metrics
+from disaggpair_router.plans import Plans
 from disaggpair_router.prefill import PrefillLeg
 from disaggpair_router.release import Releases
 from disaggpair_router.request import RequestReader
@@ -79,6 +80,7 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
             clock=clock,
         ),
         held=held,
+        plans=Plans(config.way, endpoints=endpoints, metrics=metrics, clock=clock),
         endpoints=endpoints,
         metrics=metrics,
         clock=clock,
@@ -89,6 +91,7 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
             config.conversation_headers,
             keys=keys,
             bidirectional=config.kv.bidirectional,
+            way_header=config.way.header if config.way else "",
             verified_reads=config.kv.verified_reads or config.kv.leases is not None,
             finds_untold=config.kv.leases is not None,
         ),

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from disaggpair_connector.contract import EXPIRY_MARGIN_S
+from disaggpair_router.way.config import WayConfig as WayConfig  # part of this model
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
@@ -232,6 +233,9 @@ class RouterConfig(_Part):
     """Offer `POST /tokenize`, which one engine answers. It tells a caller how the engines' chat
     template and tokenizer see a prompt, and costs an engine time that no turn accounts for."""
     tenants: Tenants = Tenants()
+    way: WayConfig | None = None
+    """How it is chosen whether P or D computes a turn's new tokens, or P all of it; with leases
+    only. Without it P reads whatever is held and computes the rest."""
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
 

@@ -21,6 +21,7 @@ from disaggpair_router.held import TurnKV
 from disaggpair_router.kv import Json, decode_body
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.pick import Endpoint
+from disaggpair_router.plans import Plan
 from disaggpair_router.prefill import Prefilled
 from disaggpair_router.relay import StreamRelay
 from disaggpair_router.request import TurnRequest
@@ -55,6 +56,7 @@ class DecodeLeg:
         self,
         request: TurnRequest,
         kv: TurnKV,
+        plan: Plan,
         prefilled: Prefilled,
         client: Client,
         record: TurnRecord,
@@ -73,7 +75,10 @@ class DecodeLeg:
         asked = kv if params is not None else None
         began = self._clock()
         try:
-            with self._endpoints.leg(prefilled.decode):
+            with (
+                self._endpoints.leg(prefilled.decode),
+                plan.decoding(prefilled.decode.name, direct=record.way == "DIRECT"),
+            ):
                 async with self._engines.post(
                     prefilled.decode,
                     request.path,
@@ -82,7 +87,9 @@ class DecodeLeg:
                     limit_s=self._timeouts.decode_first_byte_s,
                 ) as reply:
                     if not whole:
-                        await self._stream(request, asked, prefilled.decode, reply, client, record)
+                        await self._stream(
+                            request, asked, plan, prefilled.decode, reply, client, record
+                        )
                         return None
                     raw = await reply.whole(self._timeouts.decode_idle_s)
         finally:
@@ -122,6 +129,7 @@ class DecodeLeg:
         self,
         request: TurnRequest,
         kv: TurnKV | None,
+        plan: Plan,
         decode: Endpoint,
         reply: Reply,
         client: Client,
@@ -139,6 +147,7 @@ class DecodeLeg:
             begun = record.first_byte_s is not None
             chunk = await self._next(reply, client, relay, limit_s, begun=begun)
             limit_s = self._timeouts.decode_idle_s
+            plan.first_token()
             try:
                 out = relay.feed(chunk)
             except OverflowError:

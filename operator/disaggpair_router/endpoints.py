@@ -157,6 +157,10 @@ class Endpoints:
         choice = pick(readers, self._in_flight, single=True)
         return choice.decode if choice else None
 
+    def in_flight(self, name: str) -> int:
+        """Legs of this router at an engine, those that are going to come included."""
+        return self._in_flight.get(name, 0)
+
     @contextmanager
     def leg(self, endpoint: Endpoint) -> Iterator[None]:
         """Count one leg as in flight at an engine while the block runs."""

@@ -108,15 +108,26 @@ class History(Protocol):
         """Digest of the first part of this prompt; None when it is no longer than that."""
         ...
 
+    def size(self, start: int) -> tuple[int, int]:
+        """Characters and messages from a place on; of a text the messages are 0."""
+        ...
+
+    def size_after(self, length: int) -> tuple[int, int]:
+        """The same of what comes after a prompt of that length and its answer."""
+        ...
+
 
 class ChatHistory:
     """The messages of a chat turn."""
 
     def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        marks = [b""]
+        marks, sizes = [b""], []
         for message in messages:
-            marks.append(_linked(marks[-1], message))
+            canonical = orjson.dumps(_canonical(message), option=orjson.OPT_SORT_KEYS)
+            marks.append(hashlib.sha256(marks[-1] + canonical).digest())
+            sizes.append(len(canonical))
         self._marks = marks
+        self._sizes = sizes
 
     def difference(self, mark: Mark) -> Difference | None:
         """See `History`. A history of equal length has no new message: a regenerated turn."""
@@ -144,6 +155,14 @@ class ChatHistory:
     def beginning(self, length: int) -> bytes | None:
         """See `History`."""
         return self._marks[length] if length < len(self._marks) - 1 else None
+
+    def size(self, start: int) -> tuple[int, int]:
+        """See `History`; as JSON, names and quotes included."""
+        return sum(self._sizes[start:]), len(self._sizes[start:])
+
+    def size_after(self, length: int) -> tuple[int, int]:
+        """See `History`: the answer is one message."""
+        return self.size(length + 1)
 
 
 class TextHistory:
@@ -174,6 +193,14 @@ class TextHistory:
     def beginning(self, length: int) -> bytes | None:
         """See `History`."""
         return _digest(self._prompt[:length]) if length < len(self._prompt) else None
+
+    def size(self, start: int) -> tuple[int, int]:
+        """See `History`."""
+        return max(0, len(self._prompt) - start), 0
+
+    def size_after(self, length: int) -> tuple[int, int]:
+        """See `History`: where the answer ends is not known, so it counts as new."""
+        return self.size(length)
 
 
 class TokenHistory:

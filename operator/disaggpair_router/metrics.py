@@ -14,6 +14,12 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.turns = self._counter("turns", "Turns answered, by the way they ran.", "way")
+        self.ways = self._counter(
+            "ways",
+            "Turns that had a choice: the way that was taken, and why.",
+            "way",
+            "reason",
+        )
         self.lookups = self._counter(
             "kv_lookups", "Turns by whether P read D's blocks, and why not.", "result", "reason"
         )

@@ -27,6 +27,7 @@ from disaggpair_router.held import Claim, TurnKV
 from disaggpair_router.kv import InvalidParams, Json, checked_prefill_params, prefill_body
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.pick import Endpoint
+from disaggpair_router.plans import Plan
 from disaggpair_router.request import TurnRequest
 from disaggpair_router.session import MissReason
 from disaggpair_router.turnlog import TurnRecord
@@ -78,6 +79,7 @@ class PrefillLeg:
         self,
         request: TurnRequest,
         kv: TurnKV,
+        plan: Plan,
         client: Client,
         record: TurnRecord,
         avoid: Collection[str] = (),
@@ -101,7 +103,7 @@ class PrefillLeg:
             if attempt:
                 self._metrics.retries.labels("prefill").inc()
             try:
-                return await self._attempt(request, kv, choice.prefill, choice.decode, record)
+                return await self._attempt(request, kv, plan, choice.prefill, choice.decode, record)
             except EngineFailed as error:
                 failure = error
                 tried.add(choice.prefill.name)
@@ -111,11 +113,12 @@ class PrefillLeg:
         self,
         request: TurnRequest,
         kv: TurnKV,
+        plan: Plan,
         prefill: Endpoint,
         decode: Endpoint,
         record: TurnRecord,
     ) -> Prefilled:
-        found = await kv.claim(prefill)
+        found = await kv.claim(prefill) if plan.may_read else "not_worth"
         claim = None if isinstance(found, str) else found
         handle = claim.handle.for_prefill() if claim else None
         if isinstance(found, str):
@@ -125,7 +128,10 @@ class PrefillLeg:
         began = self._clock()
         try:
             # Without the reservation a burst of turns would choose the same decode engine.
-            with self._endpoints.reserved(decode):
+            with (
+                self._endpoints.reserved(decode),
+                plan.prefilling(prefill.name, reads=claim is not None),
+            ):
                 reply = await self._send(request, prefill, handle)
         except (ClientError, EngineFailed) as error:
             self._settle(error, claim, prefill, record)

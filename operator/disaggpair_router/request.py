@@ -18,6 +18,7 @@ from disaggpair_router.door import Caller
 from disaggpair_router.errors import BadRequest
 from disaggpair_router.history import History, scope_digest
 from disaggpair_router.kv import Api, Json, without_transfer_keys
+from disaggpair_router.way.choice import Way
 
 PATHS: Final[Mapping[Api, str]] = {api: shape.path for api, shape in SHAPES.items()}
 _REQUEST_ID: Final = re.compile(r"[!-~]{1,128}")
@@ -47,6 +48,8 @@ class TurnRequest:
     """What is forwarded to the engines."""
     tenant: str = ""
     """Whose turn it is; empty where there are no tenants."""
+    forced: Way | None = None
+    """The way that this turn was asked to take."""
 
     @property
     def shape(self) -> Shape:
@@ -88,12 +91,14 @@ class RequestReader:
         bidirectional: bool,
         verified_reads: bool = False,
         finds_untold: bool = False,
+        way_header: str = "",
     ) -> None:
         self._names = conversation_headers
         self._keys = keys
         self._bidirectional = bidirectional
         self._verified_reads = verified_reads
         self._finds_untold = finds_untold
+        self._way_header = way_header
 
     def read(
         self,
@@ -143,12 +148,25 @@ class RequestReader:
             request_id=given_id,
             headers={**_forwarded(headers), **caller.credentials},
             tenant=caller.tenant,
+            forced=self._forced(headers),
         )
 
     def _loses(self, shape: Shape, stream: object) -> bool:
         """Whether D would keep blocks that nobody could find."""
         tells = not stream or shape.tells_in_stream is not False
         return self._bidirectional and not tells and not self._finds_untold
+
+    def _forced(self, headers: Mapping[str, str]) -> Way | None:
+        given = headers.get(self._way_header, "") if self._way_header else ""
+        if not given:
+            return None
+        found = _WAYS.get(given.lower())
+        if found is None:
+            raise BadRequest(f"{self._way_header} must be {', '.join(_WAYS)}.")
+        return found
+
+
+_WAYS: Final[Mapping[str, Way]] = {"full": "FULL", "pull": "PULL", "direct": "DIRECT"}
 
 
 def request_id(headers: Mapping[str, str]) -> str:

@@ -25,6 +25,7 @@ MissReason = Literal[
     "scope",
     "claimed",
     "gone",
+    "not_worth",
     "unreachable",
     "no_handle",
     "other_engine",

@@ -14,9 +14,10 @@ from disaggpair_router.errors import (
     RouterError,
     Unreachable,
 )
-from disaggpair_router.held import HeldKV
+from disaggpair_router.held import HeldKV, TurnKV
 from disaggpair_router.metrics import Metrics
-from disaggpair_router.prefill import UNREACHABLE_PAUSE_S, PrefillLeg
+from disaggpair_router.plans import Plan, Plans
+from disaggpair_router.prefill import UNREACHABLE_PAUSE_S, Prefilled, PrefillLeg
 from disaggpair_router.request import TurnRequest
 from disaggpair_router.turnlog import TurnRecord, log_turn
 
@@ -33,11 +34,13 @@ class Turns:
         prefill: PrefillLeg,
         decode: DecodeLeg,
         held: HeldKV,
+        plans: Plans,
         endpoints: Endpoints,
         metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
         self._held = held
+        self._plans = plans
         self._prefill = prefill
         self._decode = decode
         self._endpoints = endpoints
@@ -72,12 +75,17 @@ class Turns:
     async def _legs(self, request: TurnRequest, client: Client, record: TurnRecord) -> bytes | None:
         avoid: set[str] = set()
         kv = self._held.turn(request)
+        plan = self._plans.plan(request, kv)
         while True:
-            prefilled = await self._prefill.run(request, kv, client, record, avoid)
+            prefilled = await self._direct(request, kv, plan, client, record) if not avoid else None
+            if prefilled is None:
+                prefilled = await self._prefill.run(request, kv, plan, client, record, avoid)
             if client.is_gone:
                 raise ClientLeft("prefill")
             try:
-                return await self._decode.run(request, kv, prefilled, client, record)
+                body = await self._decode.run(request, kv, plan, prefilled, client, record)
+                plan.ended(record)
+                return body
             except (Unreachable, EngineBusy) as error:
                 failed = prefilled.decode
                 if isinstance(error, Unreachable):
@@ -87,6 +95,22 @@ class Turns:
                 # D frees P's blocks when it refuses a request, so P's parameters are used up.
                 avoid.add(failed.name)
                 self._metrics.retries.labels("decode").inc()
+
+    async def _direct(
+        self, request: TurnRequest, kv: TurnKV, plan: Plan, client: Client, record: TurnRecord
+    ) -> Prefilled | None:
+        """The engine that computes the turn alone because it holds the history; None for P's."""
+        choice = None if request.alone else self._endpoints.choose(holder=kv.holder)
+        decision = plan.decide(choice, kv, record) if choice else None
+        if decision is None or decision.way != "DIRECT" or choice is None:
+            return None
+        if client.is_gone:
+            raise ClientLeft("before")
+        params = await kv.claim_direct()
+        if isinstance(params, str):
+            return None
+        record.way = "DIRECT"
+        return Prefilled(choice.decode, params)
 
     def _has_another(self, name: str) -> bool:
         other = self._endpoints.choose(avoid={name})

@@ -2,15 +2,17 @@
 
 import json
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from disaggpair_router.session import MissReason
 from disaggpair_router.usage import usage_of
 
-Way = Literal["FULL", "PULL", "SINGLE", "NONE"]
-"""Both legs, P computes all; both legs, P reads from D; one engine alone; no engine was asked."""
+Way = Literal["FULL", "PULL", "DIRECT", "SINGLE", "NONE"]
+"""Both legs, P computes all; both legs, P reads from D; D alone, which holds the history; one
+engine alone, for another reason; no engine was asked."""
 
 LogFormat = Literal["human", "json"]
 
@@ -28,6 +30,10 @@ class TurnRecord:
     way: Way = "NONE"
     miss: MissReason | None = None
     """Why no handle was used; None when one was, or when none was looked for."""
+    why: str = ""
+    """Why the turn ran this way where there was a choice."""
+    estimates: Mapping[Any, float] = field(default_factory=dict)
+    """Seconds to the first token that each way was taken to need."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     prefill_s: float | None = None
@@ -51,7 +57,7 @@ class TurnRecord:
         """Whether a handle was used; None when none was looked for."""
         if self.miss:
             return "MISS"
-        return "hit" if self.way == "PULL" else None
+        return "hit" if self.way in ("PULL", "DIRECT") else None
 
     def fields(self) -> dict[str, Any]:
         """The line's fields in their order; those that are not known are left out."""
@@ -61,6 +67,8 @@ class TurnRecord:
             "way": self.way,
             "kv": self.lookup,
             "reason": self.miss,
+            "why": self.why or None,
+            "estimated_ms": {way: _ms(value) for way, value in self.estimates.items()} or None,
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,
             "prefill_ms": _ms(self.prefill_s),
@@ -96,7 +104,9 @@ class LineFormatter(logging.Formatter):
         if not fields:
             lines = [f"{time} {record.levelname} {record.getMessage()}", traceback]
             return "\n".join(filter(None, lines))
-        words = " ".join(_word(name, value) for name, value in fields.items())
+        words = " ".join(
+            _word(name, value) for name, value in fields.items() if not isinstance(value, dict)
+        )
         return f"{time} turn {words}"
 
 

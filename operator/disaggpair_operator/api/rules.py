@@ -53,7 +53,7 @@ class Rule:
         return self.explain(part) if self.explain else self.message
 
 
-def given(path: str, default: str | int) -> str:
+def given(path: str, default: str | int | bool) -> str:
     """CEL for the field at `path` such as `self.fabric.type`, or `default` where it is left out.
 
     The API server fills defaults in before it runs rules; objects stored before a default existed

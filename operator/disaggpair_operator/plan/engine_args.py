@@ -53,8 +53,17 @@ def engine_arguments(spec: Spec, release: Release, role: RoleName, bind: Bind) -
         str(spec.rollout.drain_seconds),
         "--kv-transfer-config",
         as_argument(kv_transfer_config(spec, release, role)),
+        *_step(spec, role),
         *part.args,
     ]
+
+
+def _step(spec: Spec, role: RoleName) -> list[str]:
+    """D's step is what bounds the gaps of its answers beside the prompts that it computes."""
+    direct = spec.kv_transfer.direct_turns
+    if direct is None or role != "decode":
+        return []
+    return ["--max-num-batched-tokens", str(direct.step_tokens)]
 
 
 def engine_ports(spec: Spec) -> dict[str, int]:

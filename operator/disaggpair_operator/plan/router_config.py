@@ -4,6 +4,7 @@ from ipaddress import ip_network
 
 from disaggpair_operator import names
 from disaggpair_operator.api.v1alpha1 import Auth, Spec
+from disaggpair_operator.api.v1alpha1 import KVTransfer as Transfer
 from disaggpair_operator.model import Owner
 from disaggpair_operator.plan.engine_args import HTTP_PORT
 from disaggpair_operator.plan.kv_transfer import LEASE_PORT, verifies_reads
@@ -15,6 +16,7 @@ from disaggpair_router.config import (
     RouterConfig,
     Tenants,
     Timeouts,
+    WayConfig,
 )
 
 API_PORT = 8000
@@ -40,9 +42,23 @@ def router_config(owner: Owner, spec: Spec, release: Release) -> RouterConfig:
             leases=LeaseAccess(port=LEASE_PORT) if verifies_reads(spec) else None,
             verified_reads=verifies_reads(spec),
         ),
+        way=_way(spec.kv_transfer),
         fallback=spec.router.fallback,
         tenants=_tenants(spec.router.auth),
         timeouts=Timeouts(drain_s=drain_s(spec)),
+    )
+
+
+def _way(transfer: Transfer) -> WayConfig | None:
+    """How turns are run where D may compute their new tokens."""
+    direct = transfer.direct_turns
+    if direct is None:
+        return None
+    return WayConfig(
+        max_new_tokens=direct.max_new_tokens,
+        step_tokens=direct.step_tokens,
+        gap_budget_s=direct.max_gap_milliseconds / 1000,
+        min_pull_tokens=transfer.recompute_threshold_tokens,
     )
 
 

@@ -121,10 +121,11 @@ class Dialogue:
     fields: dict[str, Any] = field(default_factory=dict)
     messages: list[dict[str, Any]] = field(default_factory=list)
 
-    async def say(self, text: str, **fields: Any) -> Reply:
+    async def say(self, text: str, headers: Any = None, **fields: Any) -> Reply:
         """One turn; the answer joins the history when there is one."""
         self.messages.append(as_message(text))
-        reply = await self.routed.chat(*self.messages, **{**self.fields, **fields})
+        sent = {**self.fields, **fields}
+        reply = await self.routed.chat(*self.messages, headers=headers, **sent)
         if reply.status == 200:
             self.messages.append({"role": "assistant", "content": reply.text})
         return reply

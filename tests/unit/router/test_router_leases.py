@@ -2,89 +2,41 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
-from urllib.parse import urlsplit
+from contextlib import AsyncExitStack
 
 import orjson
 import pytest
 
-from disaggpair_bed.routing import Dialogue, Routed, as_message, eventually, routed
-from disaggpair_bed.simengine import RunningEngine, running_engine
-from disaggpair_bed.simengine.pairconnector import PairConnector
-from disaggpair_router.environment import Environment
+from disaggpair_bed.leasebench import LeaseBench, lease_bench, tokens_read
+from disaggpair_bed.routing import Dialogue, as_message, eventually, routed
+from disaggpair_bed.simengine import running_engine
 from disaggpair_router.errors import ConfigError
 from disaggpair_router.leases.claims import LeaseClaim
 
-KEY = "lease-key-of-the-pair"
 ID = {"conversation_id": "c"}
 LONG = "Tell me of the river and of all the towns that lie on it, one after the other. "
 QUESTION = LONG * 3
 
 
-class Bench:
-    """Two engines and as many routers as a test wants."""
-
-    def __init__(self, prefill: RunningEngine, decode: RunningEngine) -> None:
-        self.prefill = prefill
-        self.decode = decode
-
-    @asynccontextmanager
-    async def router(self, *prefill: Any, **config: Any) -> AsyncIterator[Routed]:
-        """One more router, which follows D when the block begins."""
-        port = urlsplit(self.decode.lease_urls[0]).port
-        kv = {"leases": {"port": port}, **config.pop("kv", {})}
-        environment = Environment.of({"DISAGGPAIR_LEASE_KEY": KEY})
-        async with routed(
-            prefill or [self.prefill], [self.decode], environment=environment, kv=kv, **config
-        ) as front:
-            held: Any = front.router.parts.held
-            await eventually(lambda: any(map(held._followers.can_claim, held._followers._tasks)))
-            yield front
-
-    @property
-    def leases(self) -> int:
-        """Leases that D has now."""
-        connector = self.decode.engine.core.connector
-        assert isinstance(connector, PairConnector)
-        return sum(connector.book.counts().values())
-
-
 @pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
-    async with one_bench() as bench:
-        yield bench
+async def bench() -> AsyncIterator[LeaseBench]:
+    async with lease_bench() as one:
+        yield one
 
 
-@asynccontextmanager
-async def one_bench(**options: Any) -> AsyncIterator[Bench]:
-    """P without a cache of its own, so that every hit is a read."""
-    ours: dict[str, Any] = {"connector": "DisaggPair", "lease_key": KEY, **options}
-    async with (
-        running_engine("prefill", "--no-enable-prefix-caching", **ours) as prefill,
-        running_engine("decode", **ours) as decode,
-    ):
-        yield Bench(prefill, decode)
-
-
-def reads(engine: RunningEngine) -> int:
-    """Tokens that an engine has read."""
-    return engine.engine.core.stats.external_kv_transfer
-
-
-async def test_the_next_turn_reads_what_d_has_leased(bench: Bench) -> None:
+async def test_the_next_turn_reads_what_d_has_leased(bench: LeaseBench) -> None:
     async with bench.router() as front:
         talk = Dialogue(front, dict(ID))
         await talk.say(QUESTION)
         assert (front.hits, front.misses, bench.leases) == (0, {"first_turn": 1}, 1)
         await talk.say(QUESTION)
         assert (front.hits, front.misses) == (1, {"first_turn": 1})
-        assert reads(bench.prefill) > 0
+        assert tokens_read(bench.prefill) > 0
         await eventually(lambda: bench.leases == 1)
         assert front.handles == 1
 
 
-async def test_a_router_that_has_just_started_knows_every_conversation(bench: Bench) -> None:
+async def test_a_router_that_has_just_started_knows_every_conversation(bench: LeaseBench) -> None:
     async with bench.router() as front:
         talk = Dialogue(front, dict(ID))
         await talk.say(QUESTION)
@@ -97,7 +49,7 @@ async def test_a_router_that_has_just_started_knows_every_conversation(bench: Be
         assert (another.hits, another.misses) == (2, {})
 
 
-async def test_of_two_routers_one_has_the_lease(bench: Bench) -> None:
+async def test_of_two_routers_one_has_the_lease(bench: LeaseBench) -> None:
     async with bench.router() as front, bench.router() as other:
         talk = Dialogue(front, dict(ID))
         await talk.say(QUESTION)
@@ -116,7 +68,7 @@ async def test_of_two_routers_one_has_the_lease(bench: Bench) -> None:
         assert "claimed" in found
 
 
-async def test_turns_of_one_conversation_at_two_routers_are_both_right(bench: Bench) -> None:
+async def test_turns_of_one_conversation_at_two_routers_are_both_right(bench: LeaseBench) -> None:
     async with bench.router() as front, bench.router() as other:
         talk = Dialogue(front, dict(ID))
         await talk.say(QUESTION)
@@ -131,7 +83,7 @@ async def test_turns_of_one_conversation_at_two_routers_are_both_right(bench: Be
 
 async def test_streams_leave_leases_on_releases_whose_streams_do_not_tell_of_them() -> None:
     async with (
-        one_bench(release="0.32.0") as bench,
+        lease_bench(release="0.32.0") as bench,
         bench.router(kv={"handle_in_stream": False}) as front,
     ):
         talk = Dialogue(front, dict(ID))
@@ -141,7 +93,7 @@ async def test_streams_leave_leases_on_releases_whose_streams_do_not_tell_of_the
         assert (front.hits, front.misses) == (3, {"first_turn": 1})
 
 
-async def test_another_callers_id_finds_nothing(bench: Bench) -> None:
+async def test_another_callers_id_finds_nothing(bench: LeaseBench) -> None:
     async with bench.router() as front:
         mine = {"headers": {"Authorization": "Bearer mine"}}
         theirs = {"headers": {"Authorization": "Bearer theirs"}}
@@ -153,7 +105,7 @@ async def test_another_callers_id_finds_nothing(bench: Bench) -> None:
         assert front.hits == 1
 
 
-async def test_two_children_of_one_turn_share_nothing(bench: Bench) -> None:
+async def test_two_children_of_one_turn_share_nothing(bench: LeaseBench) -> None:
     async with bench.router() as front:
         talk = Dialogue(front)
         await talk.say(QUESTION)
@@ -165,19 +117,19 @@ async def test_two_children_of_one_turn_share_nothing(bench: Bench) -> None:
         assert front.hits == 3
 
 
-async def test_an_edited_history_reads_what_is_common(bench: Bench) -> None:
+async def test_an_edited_history_reads_what_is_common(bench: LeaseBench) -> None:
     async with bench.router() as front:
         talk = Dialogue(front, dict(ID))
         await talk.say(QUESTION * 8)
         await talk.say("on")
-        before = reads(bench.prefill)
+        before = tokens_read(bench.prefill)
         talk.messages[-1] = {"role": "assistant", "content": "Something else."}
         await talk.say("on")
         assert front.hits == 2
-        assert reads(bench.prefill) > before
+        assert tokens_read(bench.prefill) > before
 
 
-async def test_a_turn_that_reads_nothing_gives_the_older_lease_back(bench: Bench) -> None:
+async def test_a_turn_that_reads_nothing_gives_the_older_lease_back(bench: LeaseBench) -> None:
     async with bench.router() as front:
         await front.chat(QUESTION, **ID)
         await front.chat(QUESTION, **ID, tools=[])
@@ -186,7 +138,7 @@ async def test_a_turn_that_reads_nothing_gives_the_older_lease_back(bench: Bench
         await eventually(lambda: front.count("handle_releases_total", result="released") == 1)
 
 
-async def test_a_d_that_restarts_is_not_read_from(bench: Bench) -> None:
+async def test_a_d_that_restarts_is_not_read_from(bench: LeaseBench) -> None:
     async with bench.router() as front:
         talk = Dialogue(front, dict(ID))
         await talk.say(QUESTION)
@@ -200,7 +152,7 @@ async def test_a_d_that_restarts_is_not_read_from(bench: Bench) -> None:
         assert front.hits == 1
 
 
-async def test_a_claim_whose_p_cannot_be_reached_serves_the_next_p(bench: Bench) -> None:
+async def test_a_claim_whose_p_cannot_be_reached_serves_the_next_p(bench: LeaseBench) -> None:
     async with running_engine("prefill", connector="DisaggPair") as gone:
         pass
     async with bench.router(gone.url, bench.prefill, wait_ready=False) as front:
@@ -215,7 +167,7 @@ async def test_a_claim_whose_p_cannot_be_reached_serves_the_next_p(bench: Bench)
         assert front.hits == 1
 
 
-async def test_what_p_refuses_gives_the_lease_back(bench: Bench) -> None:
+async def test_what_p_refuses_gives_the_lease_back(bench: LeaseBench) -> None:
     async with bench.router() as front:
         talk = Dialogue(front, dict(ID))
         await talk.say(QUESTION)
@@ -224,7 +176,7 @@ async def test_what_p_refuses_gives_the_lease_back(bench: Bench) -> None:
         await eventually(lambda: bench.leases == 0)
 
 
-async def test_a_turn_that_d_serves_alone_leaves_a_lease(bench: Bench) -> None:
+async def test_a_turn_that_d_serves_alone_leaves_a_lease(bench: LeaseBench) -> None:
     async with bench.router() as front:
         registry = front.router.parts.endpoints
         p = next(one for one in registry if one.role == "prefill")
@@ -237,14 +189,14 @@ async def test_a_turn_that_d_serves_alone_leaves_a_lease(bench: Bench) -> None:
         assert front.hits == 1
 
 
-async def test_requests_that_share_nothing_leave_no_lease(bench: Bench) -> None:
+async def test_requests_that_share_nothing_leave_no_lease(bench: LeaseBench) -> None:
     async with bench.router() as front:
         await front.chat(QUESTION, **ID, n=2)
         await front.post("/v1/completions", {"model": "toy", "prompt": ["a", "b"]})
         assert (bench.leases, front.handles) == (0, 0)
 
 
-async def test_answers_with_reasoning_are_leased_as_any_other(bench: Bench) -> None:
+async def test_answers_with_reasoning_are_leased_as_any_other(bench: LeaseBench) -> None:
     async with bench.router() as front:
         await front.chat(QUESTION, **ID, stop=[" "])
         talk = Dialogue(front, {"conversation_id": "d"})

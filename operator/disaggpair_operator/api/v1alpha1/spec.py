@@ -20,7 +20,16 @@ _HANDLE_TTL = given("self.router.handleTTLSeconds", HANDLE_TTL_S)
 _DECODE_TTL = given("self.kvTransfer.decodeTTLSeconds", DECODE_TTL_S)
 _REPLICAS = given("self.router.replicas", 1)
 _CONNECTOR = given("self.engine.connector", "DisaggPair")
+_DIRECT = "has(self.kvTransfer) && has(self.kvTransfer.directTurns)"
+_BIDIRECTIONAL = given("self.kvTransfer.bidirectional", True)
+_STEP_FLAGS = ("--max-num-batched-tokens", "--max_num_batched_tokens")
 _TTL_REASON = f"a turn may wait at P, and P declines a handle in its last {EXPIRY_MARGIN_S} seconds"
+
+
+def _sets_step(part: str) -> str:
+    tests = " || ".join(f"a.startsWith('{flag}')" for flag in _STEP_FLAGS)
+    _, name = part.split(".")
+    return f"(has(self.{name}) && has({part}.args) && {part}.args.exists(a, {tests}))"
 
 
 class Rollout(Part):
@@ -97,6 +106,32 @@ class Spec(Part):
             ),
             check=lambda self: self.router.replicas == 1 or self.engine.connector == "DisaggPair",
             field_path=".router.replicas",
+        ),
+        Rule(
+            cel=f"!({_DIRECT}) || ({_CONNECTOR} == 'DisaggPair' && {_BIDIRECTIONAL})",
+            message=(
+                "spec.kvTransfer.directTurns needs spec.engine.connector DisaggPair and "
+                "spec.kvTransfer.bidirectional true: only a lease keeps the history in D"
+            ),
+            check=lambda self: (
+                self.kv_transfer.direct_turns is None
+                or (self.engine.connector == "DisaggPair" and self.kv_transfer.bidirectional)
+            ),
+            field_path=".kvTransfer.directTurns",
+        ),
+        Rule(
+            cel=(f"!({_DIRECT}) || !({_sets_step('self.engine')} || {_sets_step('self.decode')})"),
+            message=(
+                "spec.kvTransfer.directTurns.stepTokens sets --max-num-batched-tokens of D: remove "
+                "the flag from spec.engine.args and spec.decode.args"
+            ),
+            check=lambda self: (
+                self.kv_transfer.direct_turns is None
+                or not any(
+                    arg.startswith(_STEP_FLAGS) for arg in [*self.engine.args, *self.decode.args]
+                )
+            ),
+            field_path=".kvTransfer.directTurns",
         ),
         Rule(
             cel=(

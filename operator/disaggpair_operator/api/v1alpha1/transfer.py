@@ -4,18 +4,26 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from disaggpair_operator.api.rules import Part, Rule
+from disaggpair_operator.api.rules import Part
 
 DECODE_TTL_S = 480
 
 
 class DirectTurns(Part):
-    """Turns that D computes alone. Reserved."""
+    """Turns whose new tokens D computes itself, because it holds their history.
 
-    max_new_tokens: Annotated[int, Field(ge=1, le=1_048_576)] = 1024
-    """Most new tokens of a turn that may go to D alone."""
+    The router chooses for each turn what brings the first token soonest, and keeps the gaps between
+    the tokens of D's other answers within a bound.
+    """
+
+    max_new_tokens: Annotated[int, Field(ge=1, le=1_048_576)] = 4096
+    """Most new tokens of such a turn, as the router estimates them."""
     step_tokens: Annotated[int, Field(ge=64, le=65_536)] = 512
-    """D's prefill step for such turns, in tokens."""
+    """Tokens that D computes in one step at most (--max-num-batched-tokens of D). A smaller step
+    keeps D's other answers smoother and makes D slower at computing prompts."""
+    max_gap_milliseconds: Annotated[int, Field(ge=1, le=60_000)] = 100
+    """Longest gap between two tokens of D's other answers that such a turn may cause, as the router
+    estimates it."""
 
 
 class KVTransfer(Part):
@@ -37,13 +45,5 @@ class KVTransfer(Part):
     """Seconds for which P keeps a prompt's blocks for D (kv_lease_duration); D renews it while the
     request waits."""
     direct_turns: DirectTurns | None = None
-    """Reserved: turns that D computes alone. Not yet supported."""
-
-    rules = (
-        Rule(
-            cel="!has(self.directTurns)",
-            message="spec.kvTransfer.directTurns is not yet supported by this version; remove it",
-            check=lambda self: self.direct_turns is None,
-            field_path=".directTurns",
-        ),
-    )
+    """Lets D compute the new tokens of turns whose history it holds. Without it P computes them
+    all. Needs connector DisaggPair and bidirectional."""

@@ -146,7 +146,26 @@ REFUSED: Final = (
     bad("decode", {"tensorParallelSize": 4, "gpus": 2}, "few-gpus", says="must be at least 4"),
     bad("prefill.podTemplate", {"spec": {}}, says="not yet supported"),
     bad("decode.podTemplate", {}, says="not yet supported"),
-    bad("kvTransfer.directTurns", {}, says="not yet supported"),
+    bad("kvTransfer.directTurns.stepTokens", 32, says="must be at least 64"),
+    bad(
+        "kvTransfer",
+        {"directTurns": {}, "bidirectional": False},
+        "direct-turns-one-way",
+        field="kvTransfer.directTurns",
+        says="needs spec.engine.connector DisaggPair",
+    ),
+    *(
+        Case(
+            f"direct-turns-and-a-step-of-{part}",
+            {"kvTransfer": {"directTurns": {}}, part: {"args": [flag, "2048"]}},
+            "spec.kvTransfer.directTurns",
+            "remove the flag",
+        )
+        for part, flag in (
+            ("decode", "--max-num-batched-tokens"),
+            ("engine", "--max_num_batched_tokens"),
+        )
+    ),
     bad("router.tenants", {}, "tenants-beside-auth"),
     bad("router.auth", {"type": "jwt", **_GATEWAY}, field="router.auth.type"),
     bad("router.auth", {}, says="needs apiKeysSecretRef or tenantHeader"),
