@@ -234,6 +234,14 @@ class TokenHistory:
         """See `History`."""
         return self._digest(length) if length < len(self._tokens) else None
 
+    def size(self, start: int) -> tuple[int, int]:
+        """See `History`; four characters for each token."""
+        return 4 * max(0, len(self._tokens) - start), 0
+
+    def size_after(self, length: int) -> tuple[int, int]:
+        """See `History`: where the answer ends is not known, so it counts as new."""
+        return self.size(length)
+
     def _digest(self, length: int) -> bytes:
         return hashlib.sha256(memoryview(self._tokens)[:length]).digest()
 
