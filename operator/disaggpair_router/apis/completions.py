@@ -11,10 +11,10 @@ from disaggpair_router.history import (
     ChatHistory,
     History,
     TextHistory,
-    TokenHistory,
     has_media,
 )
 from disaggpair_router.kv import Json
+from disaggpair_router.tokenhistory import TokenHistory
 
 _ENDINGS: Final = frozenset({"stop", "length", "tool_calls", "function_call"})
 _MATTERS: Final = re.compile(rb'"(?:finish_reason"\s*:\s*"|usage"\s*:\s*\{|error"\s*:)')
