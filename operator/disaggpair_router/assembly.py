@@ -19,6 +19,7 @@ from disaggpair_router.plans import Plans
 from disaggpair_router.prefill import PrefillLeg
 from disaggpair_router.release import Releases
 from disaggpair_router.request import RequestReader
+from disaggpair_router.retries import RetryBudget
 from disaggpair_router.running import Running
 from disaggpair_router.session import Conversations
 from disaggpair_router.tenants import Tenants, networks
@@ -57,7 +58,9 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
         single_engine=config.fallback == "SingleEngine",
         metrics=metrics,
         clock=clock,
+        max_imbalance=config.max_imbalance,
     )
+    retries = RetryBudget(config.limits.retries_per_s, clock)
     held: HeldKV
     if config.kv.leases and config.kv.bidirectional:
         held = leases_of(config.kv, config.kv.leases, endpoints, metrics, environment, clock)
@@ -68,6 +71,7 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
             engines=engines,
             endpoints=endpoints,
             metrics=metrics,
+            retries=retries,
             limit_s=config.timeouts.prefill_s,
             clock=clock,
         ),
@@ -81,6 +85,7 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
         ),
         held=held,
         plans=Plans(config.way, endpoints=endpoints, metrics=metrics, clock=clock),
+        retries=retries,
         endpoints=endpoints,
         metrics=metrics,
         clock=clock,
@@ -124,6 +129,7 @@ def _handles(
         max_entries=config.limits.max_conversations,
         max_bytes=config.limits.max_handle_bytes,
         memory_s=_MEMORY_S,
+        max_tokens=config.kv.max_held_tokens,
     )
     endpoints.on_loss(lambda name, incarnation: table.forget_holder(name, but=incarnation))
     metrics.handles.set_function(lambda: table.handles)

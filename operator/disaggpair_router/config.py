@@ -107,6 +107,10 @@ class KVTransfer(_Part):
     releases_per_s: float = Field(default=20.0, ge=0, le=10_000)
     """Handles that nobody will use are given back to D by a request to P; at most this many each
     second. 0 leaves them to D's time limit."""
+    max_held_tokens: int | None = Field(default=None, ge=1)
+    """Tokens that handles may keep in the memory of one D; beyond, the oldest is given back. A
+    conversation that never returns keeps its blocks for `decode_ttl_s`, so half of D's cache is a
+    good bound. None: no bound. With leases D finds room itself and this has no effect."""
     pull_pause_s: Seconds = 60.0
     """Seconds for which a P gets no handles of a D after it did not answer a turn with one."""
 
@@ -149,7 +153,7 @@ class Timeouts(_Part):
 
 
 class Limits(_Part):
-    """Bounds on what one router holds in memory."""
+    """Bounds on what one router holds in memory, and on what it repeats."""
 
     max_body_bytes: int = Field(default=32 * 2**20, ge=1024, le=2**30)
     """Largest request body accepted, in bytes."""
@@ -163,6 +167,9 @@ class Limits(_Part):
     single event."""
     max_abandoned: int = Field(default=64, ge=0, le=100_000)
     """Turns whose client left that may run on in the background until it is safe to end them."""
+    retries_per_s: float = Field(default=10.0, ge=0, le=10_000)
+    """Legs that may be sent a second time in each second. Beyond, a failed leg is handled as if
+    there were no other engine. 0 for none."""
 
 
 class Tenants(_Part):
@@ -224,6 +231,10 @@ class RouterConfig(_Part):
     """Port of /metrics; 0 switches it off."""
     endpoints: Annotated[StaticEndpoints | PodEndpoints, Field(discriminator="kind")]
     kv: KVTransfer = KVTransfer()
+    max_imbalance: int = Field(default=16, ge=0, le=100_000)
+    """A conversation goes to the decode engine that holds it while that one has at most so many
+    legs of this router more than the least busy other one. Then it is decoded there, and P reads
+    from the holder all the same."""
     fallback: Literal["SingleEngine", "Refuse"] = "SingleEngine"
     """What happens to a turn while no prefill engine is ready: D answers alone, or 503."""
     conversation_headers: tuple[str, ...] = ("x-conversation-id", "x-session-id")

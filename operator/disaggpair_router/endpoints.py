@@ -6,12 +6,16 @@ registry tells its listener when an engine's memory is gone, so that no handle i
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.pick import Choice, Endpoint, may_pair, pick
 
 Lost = Callable[[str, str | None], object]
 """Called with an endpoint's name and its present incarnation, None when there is none."""
+
+_LONGEST_BUSY_S: Final = 30.0
+"""An engine may ask for more time, but is tried again after so long."""
 
 
 class Endpoints:
@@ -24,9 +28,12 @@ class Endpoints:
         single_engine: bool,
         metrics: Metrics,
         clock: Callable[[], float],
+        max_imbalance: int | None = None,
     ) -> None:
         self._clock = clock
+        self._max_imbalance = max_imbalance
         self._suspects: dict[str, float] = {}
+        self._busy: dict[str, float] = {}
         self._revision = revision
         self.single_engine = single_engine
         """Whether one engine may serve a turn while no pair is ready."""
@@ -68,6 +75,7 @@ class Endpoints:
     def remove(self, name: str) -> None:
         """Forget an endpoint; nothing happens when it is not known."""
         self._suspects.pop(name, None)
+        self._busy.pop(name, None)
         self._answered.pop(name, None)
         self._stuck = {life for life in self._stuck if life[0] != name}
         if self._known.pop(name, None) is not None:
@@ -91,7 +99,8 @@ class Endpoints:
             self._in_flight,
             revision=self._revision,
             holder=holder,
-            avoid=avoid,
+            max_imbalance=self._max_imbalance,
+            avoid={*avoid, *self._asking_for_time()},
             single=single,
         )
         if choice and not choice.is_pair and not single and not self.single_engine:
@@ -101,6 +110,10 @@ class Endpoints:
     def suspect(self, endpoint: Endpoint, seconds: float) -> None:
         """Choose an engine no more for a time: it did not take or did not answer a request."""
         self._suspects[endpoint.name] = self._clock() + seconds
+
+    def busy(self, endpoint: Endpoint, seconds: float) -> None:
+        """Choose an engine only if there is no other one: it asked to come back after so long."""
+        self._busy[endpoint.name] = self._clock() + min(seconds, _LONGEST_BUSY_S)
 
     def answered(self, endpoint: Endpoint) -> None:
         """An engine has answered a request."""
@@ -190,6 +203,12 @@ class Endpoints:
     def _tell(self) -> None:
         for listener in self._listeners:
             listener()
+
+    def _asking_for_time(self) -> Collection[str]:
+        if self._busy:
+            now = self._clock()
+            self._busy = {name: until for name, until in self._busy.items() if now < until}
+        return self._busy
 
     def _is_suspect(self, endpoint: Endpoint) -> bool:
         if self.is_stuck(endpoint):

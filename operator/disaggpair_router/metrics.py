@@ -27,6 +27,9 @@ class Metrics:
             "fallbacks", "Turns that one engine answered although two should have.", "reason"
         )
         self.retries = self._counter("retries", "Legs that were sent a second time.", "leg")
+        self.refused_retries = self._counter(
+            "retries_refused", "Legs that were not sent again: there were too many.", "leg"
+        )
         self.disconnects = self._counter(
             "client_disconnects", "Clients that left before their answer was complete.", "stage"
         )

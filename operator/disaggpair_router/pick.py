@@ -51,10 +51,14 @@ def pick(
     *,
     revision: str = "",
     holder: str = "",
+    max_imbalance: int | None = None,
     avoid: Collection[str] = (),
     single: bool = False,
 ) -> Choice | None:
     """The least busy pair, with the decode engine `holder` if it can be had.
+
+    The holder is passed over when it has more than `max_imbalance` legs more than the least busy
+    other decode engine: P reads from it wherever the turn is decoded. None: never.
 
     Without any pair, or when `single` asks for it, one engine: a decode engine if one is ready,
     else a prefill engine, which can answer alone too. Engines in `avoid` are taken only when
@@ -65,6 +69,9 @@ def pick(
         for endpoint in endpoints
         if endpoint.ready and (not revision or endpoint.revision == revision)
     ]
+
+    if max_imbalance is not None and _excess(usable, in_flight, holder, avoid) > max_imbalance:
+        holder = ""
 
     def cost(endpoint: Endpoint) -> tuple[bool, bool, int, str]:
         return (
@@ -84,3 +91,18 @@ def pick(
     for alone in (*decodes, *prefills):
         return Choice(None, alone)
     return None
+
+
+def _excess(
+    usable: Collection[Endpoint],
+    in_flight: Mapping[str, int],
+    holder: str,
+    avoid: Collection[str],
+) -> int:
+    """Legs at the holder beyond those at the least busy other decode engine; 0 without one."""
+    others = [
+        in_flight.get(endpoint.name, 0)
+        for endpoint in usable
+        if endpoint.role == "decode" and endpoint.name != holder and endpoint.name not in avoid
+    ]
+    return in_flight.get(holder, 0) - min(others) if others else 0

@@ -17,6 +17,7 @@ from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.errors import (
     ClientError,
     ClientLeft,
+    EngineBusy,
     EngineFailed,
     EngineTimeout,
     NoEndpoint,
@@ -29,6 +30,7 @@ from disaggpair_router.metrics import Metrics
 from disaggpair_router.pick import Endpoint
 from disaggpair_router.plans import Plan
 from disaggpair_router.request import TurnRequest
+from disaggpair_router.retries import RetryBudget
 from disaggpair_router.session import MissReason
 from disaggpair_router.turnlog import TurnRecord
 from disaggpair_router.upstream import Engines
@@ -65,12 +67,14 @@ class PrefillLeg:
         engines: Engines,
         endpoints: Endpoints,
         metrics: Metrics,
+        retries: RetryBudget,
         limit_s: float,
         clock: Callable[[], float],
     ) -> None:
         self._engines = engines
         self._endpoints = endpoints
         self._metrics = metrics
+        self._retries = retries
         self._limit_s = limit_s
         self._clock = clock
         self._complaints: dict[str, float] = {}
@@ -100,14 +104,26 @@ class PrefillLeg:
             choice = self._endpoints.choose(holder=kv.holder, avoid=tried)
             if choice is None or choice.prefill is None:
                 break
-            if attempt:
-                self._metrics.retries.labels("prefill").inc()
+            if attempt and not self._may_repeat(failure, choice.prefill, tried):
+                break
             try:
                 return await self._attempt(request, kv, plan, choice.prefill, choice.decode, record)
             except EngineFailed as error:
                 failure = error
                 tried.add(choice.prefill.name)
         return self._alone(failure, record, avoid)
+
+    def _may_repeat(
+        self, failure: EngineFailed | None, prefill: Endpoint, tried: Collection[str]
+    ) -> bool:
+        """Whether a leg may be sent again: not to a busy P, and within the budget."""
+        if isinstance(failure, EngineBusy) and prefill.name in tried:
+            return False
+        if not self._retries.take():
+            self._metrics.refused_retries.labels("prefill").inc()
+            return False
+        self._metrics.retries.labels("prefill").inc()
+        return True
 
     async def _attempt(
         self,
@@ -177,6 +193,8 @@ class PrefillLeg:
         record: TurnRecord,
     ) -> None:
         """What a failed attempt means for the handle and for later turns."""
+        if isinstance(error, EngineBusy):
+            self._endpoints.busy(prefill, error.retry_after_s or 0)
         if isinstance(error, (Unreachable, Unsendable)):
             record.way, record.miss = "NONE", None
             if isinstance(error, Unreachable):

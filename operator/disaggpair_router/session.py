@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from disaggpair_router.answer import Answer
+from disaggpair_router.heldtokens import HeldTokens
 from disaggpair_router.history import History, Mark
 from disaggpair_router.kv import Api, Handle
 
@@ -24,6 +25,7 @@ MissReason = Literal[
     "text_prompt",
     "scope",
     "claimed",
+    "displaced",
     "gone",
     "not_worth",
     "unreachable",
@@ -108,9 +110,19 @@ class Miss:
 
 
 class Conversations:
-    """Bounded by entries and by bytes; the least recently stored conversation goes first."""
+    """Bounded by entries and by bytes; the least recently stored conversation goes first.
 
-    def __init__(self, *, max_entries: int, max_bytes: int, memory_s: float) -> None:
+    `max_tokens` bounds what the handles keep in each decode engine; None for no such bound.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_entries: int,
+        max_bytes: int,
+        memory_s: float,
+        max_tokens: int | None = None,
+    ) -> None:
         self._memory_s = memory_s
         self._max_entries = max_entries
         self._max_bytes = max_bytes
@@ -118,6 +130,7 @@ class Conversations:
         self._by_history: dict[tuple[bytes, bytes], bytes] = {}
         self._size_bytes = 0
         self._handles = 0
+        self._tokens = HeldTokens(max_tokens)
 
     @property
     def handles(self) -> int:
@@ -181,7 +194,7 @@ class Conversations:
         if present is None or present.reason != "claimed":
             return [claim.entry]
         self._put(claim.entry)
-        return self._within_bounds()
+        return self._within_bounds(claim.entry.holder)
 
     def store(self, entry: Entry) -> list[Entry]:
         """Remember a finished turn; gives back entries with handles that lost their place."""
@@ -189,7 +202,7 @@ class Conversations:
         self._put(entry)
         self._entries.move_to_end(entry.key)
         gone = [displaced] if displaced and displaced.handle else []
-        return gone + self._within_bounds()
+        return gone + self._within_bounds(entry.holder)
 
     def forget_holder(self, endpoint: str, *, but: str | None = None) -> int:
         """Drop the handles of an engine that is gone, or of all its lives except `but`."""
@@ -219,8 +232,12 @@ class Conversations:
                     self._drop(entry.key)
         return before - self._handles
 
-    def _within_bounds(self) -> list[Entry]:
+    def _within_bounds(self, holder: Holder) -> list[Entry]:
         gone = []
+        while (key := self._tokens.excess(holder.endpoint)) is not None:
+            oldest = self._entries[key]
+            self._put(oldest.without_handle("displaced"))
+            gone.append(oldest)
         while len(self._entries) > self._max_entries or self._size_bytes > self._max_bytes:
             oldest = self._drop(next(iter(self._entries)))
             if oldest.handle:
@@ -233,6 +250,8 @@ class Conversations:
             self._uncount(old)
         self._size_bytes += entry.size_bytes
         self._handles += entry.handle is not None
+        if entry.handle:
+            self._tokens.add(entry.holder.endpoint, entry.key, entry.handle.tokens)
         if entry.handle and entry.mark:
             self._by_history[entry.owner, entry.mark.digest] = entry.key
         self._entries[entry.key] = entry
@@ -245,6 +264,8 @@ class Conversations:
     def _uncount(self, entry: Entry) -> None:
         self._size_bytes -= entry.size_bytes
         self._handles -= entry.handle is not None
+        if entry.handle:
+            self._tokens.remove(entry.holder.endpoint, entry.key)
         if entry.handle and entry.mark:
             place = (entry.owner, entry.mark.digest)
             # Two conversations with the same history: the place is the newer one's.

@@ -19,6 +19,7 @@ from disaggpair_router.metrics import Metrics
 from disaggpair_router.plans import Plan, Plans
 from disaggpair_router.prefill import UNREACHABLE_PAUSE_S, Prefilled, PrefillLeg
 from disaggpair_router.request import TurnRequest
+from disaggpair_router.retries import RetryBudget
 from disaggpair_router.turnlog import TurnRecord, log_turn
 
 _CLIENT_CLOSED = 499
@@ -35,12 +36,14 @@ class Turns:
         decode: DecodeLeg,
         held: HeldKV,
         plans: Plans,
+        retries: RetryBudget,
         endpoints: Endpoints,
         metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
         self._held = held
         self._plans = plans
+        self._retries = retries
         self._prefill = prefill
         self._decode = decode
         self._endpoints = endpoints
@@ -90,7 +93,9 @@ class Turns:
                 failed = prefilled.decode
                 if isinstance(error, Unreachable):
                     self._endpoints.suspect(failed, UNREACHABLE_PAUSE_S)
-                if avoid or client.has_begun or not self._has_another(failed.name):
+                else:
+                    self._endpoints.busy(failed, error.retry_after_s or 0)
+                if avoid or client.has_begun or not self._may_repeat(failed.name):
                     raise
                 # D frees P's blocks when it refuses a request, so P's parameters are used up.
                 avoid.add(failed.name)
@@ -112,9 +117,15 @@ class Turns:
         record.way = "DIRECT"
         return Prefilled(choice.decode, params)
 
-    def _has_another(self, name: str) -> bool:
+    def _may_repeat(self, name: str) -> bool:
+        """Whether there is another D, and the budget for a second attempt."""
         other = self._endpoints.choose(avoid={name})
-        return other is not None and other.decode.name != name
+        if other is None or other.decode.name == name:
+            return False
+        if not self._retries.take():
+            self._metrics.refused_retries.labels("decode").inc()
+            return False
+        return True
 
     def _finish(self, record: TurnRecord) -> None:
         record.total_s = self._clock() - record.started

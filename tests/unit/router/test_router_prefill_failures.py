@@ -38,7 +38,6 @@ BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
         pytest.param(failing(500), id="h06-load-failure"),
         pytest.param(resets, id="h02-dropped-socket"),
         pytest.param(answers("no object"), id="no-object"),
-        pytest.param(failing(503), id="busy"),
     ],
 )
 async def test_a_failed_read_is_repeated_without_the_handle(bad: Any) -> None:
