@@ -31,6 +31,7 @@ PARTS = {
     ),
     "demo": Part("disaggpair_bed.demo.command", "show a pair at work"),
     "hostile": Part("disaggpair_bed.hostile.command", "do to a pair what accidents do"),
+    "chaos": Part("disaggpair_bed.chaos.command", "kill and break what clients talk to"),
 }
 
 
