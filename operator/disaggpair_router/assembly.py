@@ -84,7 +84,7 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
             clock=clock,
         ),
         held=held,
-        plans=Plans(config.way, endpoints=endpoints, metrics=metrics, clock=clock),
+        plans=Plans(config.way, metrics=metrics, clock=clock),
         retries=retries,
         endpoints=endpoints,
         metrics=metrics,

@@ -147,7 +147,7 @@ class DecodeLeg:
             begun = record.first_byte_s is not None
             chunk = await self._next(reply, client, relay, limit_s, begun=begun)
             limit_s = self._timeouts.decode_idle_s
-            plan.first_token()
+            plan.token()
             try:
                 out = relay.feed(chunk)
             except OverflowError:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from disaggpair_router.endpoints import Endpoints
+from disaggpair_router.gaps import Gaps
 from disaggpair_router.held import HeldHistory, TurnKV
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.pick import Choice
@@ -25,6 +25,13 @@ _REMEMBERED: Final = 20_000
 """Conversations whose last way is known."""
 
 
+class PrefillNote:
+    """What P says of a leg that is over."""
+
+    cached_tokens = 0
+    """Tokens of the prompt that it did not compute."""
+
+
 class Plan:
     """How one turn runs."""
 
@@ -36,6 +43,8 @@ class Plan:
         model = request.model
         self._new = plans.ratios.tokens(model, self._characters, self._messages)
         self._leg: tuple[Backlog, str] | None = None
+        self._gaps: Gaps | None = None
+        self._last_token: float | None = None
         self._began: float | None = None
         self.way: Way | None = None
         self.may_read = True
@@ -77,8 +86,9 @@ class Plan:
         return decision
 
     @contextmanager
-    def prefilling(self, prefill: str, *, reads: bool) -> Iterator[None]:
+    def prefilling(self, prefill: str, *, reads: bool) -> Iterator[PrefillNote]:
         """A P leg is in flight while the block runs."""
+        note = PrefillNote()
         rates = self._plans.rates
         work = (
             rates.pull_work(self.held, self._new)
@@ -88,10 +98,14 @@ class Plan:
         self.way = "PULL" if reads else "FULL"
         backlog = self._begin(self._plans.prefills, prefill, work)
         try:
-            yield
+            yield note
         except BaseException:
             backlog.drop(self._request.request_id, self._plans.clock())
             raise
+        if note.cached_tokens and not reads:
+            # P had some of the prompt already: what it took says nothing of its speed.
+            backlog.drop(self._request.request_id, self._plans.clock())
+            return
         stretch = backlog.end(self._request.request_id, self._plans.clock())
         if stretch is not None:
             rates.observe_prefill(stretch)
@@ -100,7 +114,9 @@ class Plan:
     def decoding(self, decode: str, *, direct: bool) -> Iterator[None]:
         """A D leg is in flight while the block runs."""
         self._began = self._plans.clock()
+        self._gaps = self._plans.gaps.setdefault(decode, Gaps())
         if direct:
+            self._gaps.begin_prefill()
             self.way = "DIRECT"
             work = self._plans.rates.direct_work(self.held, self._new)
             self._leg = self._begin(self._plans.decodes, decode, work), self._request.request_id
@@ -110,21 +126,44 @@ class Plan:
             # Without a first token of its own an answer tells nothing of the time to one.
             if self._leg is not None:
                 self._leg[0].drop(self._leg[1], self._plans.clock())
-            self._leg, self._began = None, None
+                self._gaps.end_prefill()
+            if self._last_token is not None:
+                self._gaps.streams -= 1
+            self._leg, self._began, self._last_token = None, None, None
 
-    def first_token(self) -> None:
-        """D's stream has begun."""
+    def token(self) -> None:
+        """A piece of D's stream has come."""
+        if self._gaps is None:
+            return
+        now = self._plans.clock()
+        if self._last_token is None:
+            self._first_token(now)
+            self._gaps.streams += 1
+        else:
+            self._gaps.see(now - self._last_token)
+        self._last_token = now
+
+    def _first_token(self, now: float) -> None:
         began, self._began = self._began, None
         if began is None:
             return
-        now = self._plans.clock()
         if self._leg is not None:
+            self._learn_gap()
             stretch = self._leg[0].end(self._leg[1], now)
             if stretch is not None:
                 self._plans.rates.observe_direct(stretch)
         elif self.way is not None:
             read = 0 if self.way == "PULL" else self.held
             self._plans.rates.observe_handover(read, now - began)
+
+    def _learn_gap(self) -> None:
+        """What the turn did to D's other streams."""
+        assert self._gaps is not None
+        streams = self._gaps.streams
+        longest_s = self._gaps.end_prefill()
+        if longest_s is not None and streams:
+            rates, step = self._plans.rates, self._plans.step_tokens
+            rates.observe_gap(self.held, min(self._new, step), streams, longest_s)
 
     def ended(self, record: TurnRecord) -> None:
         """The turn has an answer: learn what its tokens were, and keep to its way."""
@@ -148,7 +187,6 @@ class Plans:
         self,
         config: WayConfig | None,
         *,
-        endpoints: Endpoints,
         metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
@@ -157,9 +195,10 @@ class Plans:
         self.clock = clock
         self.rates = Rates(step_tokens=config.step_tokens) if config else Rates()
         self.ratios = TokenRatios()
+        self.gaps: dict[str, Gaps] = {}
+        self.step_tokens = config.step_tokens if config else 0
         self.prefills: dict[str, Backlog] = {}
         self.decodes: dict[str, Backlog] = {}
-        self._endpoints = endpoints
         self._last: OrderedDict[bytes, Way] = OrderedDict()
 
     def plan(self, request: TurnRequest, kv: TurnKV) -> Plan:
@@ -168,11 +207,12 @@ class Plans:
 
     def prefill_load(self, name: str) -> Load:
         """What stands before a leg at a P."""
-        return self._load(self.prefills, name, self._endpoints.in_flight(name), 0)
+        return self._load(self.prefills, name, 0)
 
     def decode_load(self, name: str) -> Load:
-        """What stands before a turn at a D; all that is in flight there is taken to stream."""
-        return self._load(self.decodes, name, 0, self._endpoints.in_flight(name))
+        """What stands before a turn at a D, and the streams of this router there."""
+        gaps = self.gaps.get(name)
+        return self._load(self.decodes, name, gaps.streams if gaps else 0)
 
     def last(self, key: bytes) -> Way | None:
         """The way of a conversation's last turn."""
@@ -185,7 +225,7 @@ class Plans:
         if len(self._last) > _REMEMBERED:
             self._last.popitem(last=False)
 
-    def _load(self, backlogs: dict[str, Backlog], name: str, legs: int, streams: int) -> Load:
+    def _load(self, backlogs: dict[str, Backlog], name: str, streams: int) -> Load:
         backlog = backlogs.get(name)
         return backlog.load(self.clock(), streams=streams) if backlog else Load(streams=streams)
 

@@ -146,9 +146,10 @@ class PrefillLeg:
             # Without the reservation a burst of turns would choose the same decode engine.
             with (
                 self._endpoints.reserved(decode),
-                plan.prefilling(prefill.name, reads=claim is not None),
+                plan.prefilling(prefill.name, reads=claim is not None) as note,
             ):
                 reply = await self._send(request, prefill, handle)
+                note.cached_tokens = _cached(reply)
         except (ClientError, EngineFailed) as error:
             self._settle(error, claim, prefill, record)
             raise
@@ -242,6 +243,13 @@ class PrefillLeg:
         if choice is None:
             raise _nothing_ready()
         return choice.decode
+
+
+def _cached(reply: Json) -> int:
+    """Tokens that P says it did not compute."""
+    params = reply.get(KV_TRANSFER_PARAMS)
+    cached = params.get("remote_prefill_cached_tokens") if isinstance(params, dict) else None
+    return cached if isinstance(cached, int) else 0
 
 
 def _nothing_ready() -> NoEndpoint:
