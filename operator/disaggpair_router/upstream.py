@@ -3,15 +3,11 @@
 `turn` and its legs call this; nothing above it imports the HTTP client.
 """
 
-import asyncio
-import io
 import secrets
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
-import aiohttp
 import orjson
 
 from disaggpair_router.errors import (
@@ -24,10 +20,19 @@ from disaggpair_router.errors import (
     public_message,
 )
 from disaggpair_router.pick import Endpoint
+from disaggpair_router.wire import (
+    Broken,
+    Connection,
+    Pool,
+    Unconnected,
+    request_head,
+    target_of,
+)
 
-_ERROR_LIMIT = 64 * 1024
-_LARGE = 2**20
-_IDLE_S = 3.0
+_ERROR_LIMIT: Final = 64 * 1024
+_ERROR_S: Final = 5.0
+"""For the body of an error, which only says more."""
+_IDLE_S: Final = 3.0
 """Idle connections are dropped before the engine's server does it after 5 s: a request that meets
 the close would be lost, and one that carried a handle cannot be repeated."""
 
@@ -35,43 +40,93 @@ the close would be lost, and one that carried a handle cannot be repeated."""
 class Reply:
     """An engine's successful answer, read as it comes. `read` must not be called concurrently."""
 
-    def __init__(self, response: aiohttp.ClientResponse, limit: asyncio.Timeout) -> None:
-        self._response = response
-        self._limit = limit
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     @property
     def is_stream(self) -> bool:
         """Whether the body is a stream of events."""
-        return self._response.content_type == "text/event-stream"
+        kind = self._connection.headers.get("content-type", "")
+        return kind.partition(";")[0].strip().lower() == "text/event-stream"
 
     async def read(self, limit_s: float) -> bytes:
         """The next bytes, empty at the end; EngineFailed when they do not come or break off."""
-        self._reschedule(limit_s)
         try:
-            return await self._response.content.readany()
-        except aiohttp.ClientError:
+            return await self._connection.read(limit_s)
+        except Broken:
             raise EngineFailed("The engine broke off its answer.") from None
-        finally:
-            # The time a slow client takes is not the engine's.
-            self._reschedule(None)
+        except TimeoutError:
+            raise _late() from None
 
     async def whole(self, limit_s: float) -> bytes:
-        """The rest of the body."""
-        self._reschedule(limit_s)
+        """The rest of the body, raising as `read`."""
         try:
-            return await self._response.read()
-        except aiohttp.ClientError:
+            return await self._connection.whole(limit_s)
+        except Broken:
             raise EngineFailed("The engine broke off its answer.") from None
+        except TimeoutError:
+            raise _late() from None
 
     def close(self) -> None:
         """Drop the connection, which aborts the request at the engine."""
-        self._response.close()
+        self._connection.close()
 
-    def _reschedule(self, limit_s: float | None) -> None:
-        if not self._limit.expired():
-            self._limit.reschedule(
-                None if limit_s is None else asyncio.get_running_loop().time() + limit_s
-            )
+
+class Exchange:
+    """One request at one engine: sent when the block is entered, over when it is left."""
+
+    def __init__(
+        self,
+        engines: "Engines",
+        endpoint: Endpoint,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: Mapping[str, Any] | None,
+        limit_s: float,
+    ) -> None:
+        self._engines = engines
+        self._target = target_of(endpoint.url)
+        self._method = method
+        self._path = path
+        self._headers = headers
+        self._body = body
+        self._limit_s = limit_s
+        self._connection: Connection | None = None
+
+    async def __aenter__(self) -> Reply:
+        """Send, and wait for the answer's head."""
+        raw = b"" if self._body is None else _serialized(self._body)
+        headers = self._headers if self._body is None else {**self._headers, **_of_body(raw)}
+        head = request_head(self._method, self._target, self._path, headers)
+        try:
+            connection = await self._engines.pool.take(self._target)
+        except Unconnected:
+            raise Unreachable("The engine cannot be reached.") from None
+        try:
+            connection.send(head, raw)
+            await connection.head(self._limit_s)
+            if connection.status != 200:
+                raise await self._engines.refusal(connection)
+        except BaseException as error:
+            self._engines.pool.give(self._target, connection)
+            if isinstance(error, Broken):
+                raise EngineFailed("The connection to the engine broke.") from None
+            if isinstance(error, TimeoutError):
+                raise _late() from None
+            raise
+        self._connection = connection
+        return Reply(connection)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Keep the connection if the answer is complete; else drop it, which aborts the request."""
+        if self._connection is not None:
+            self._engines.pool.give(self._target, self._connection)
 
 
 class Engines:
@@ -83,16 +138,11 @@ class Engines:
 
     def __init__(self, *, connect_s: float, own_key: bool = False) -> None:
         self._own_key = own_key
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
+        self._connect_s = connect_s
+        self.pool = Pool(connect_s=connect_s, idle_s=_IDLE_S)
 
     async def __aenter__(self) -> Self:
-        """Open the session inside the running loop."""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S),
-            timeout=self._timeout,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("Accept-Encoding", "User-Agent"),
-        )
+        """Connections are made when they are needed."""
         return self
 
     async def __aexit__(
@@ -102,10 +152,9 @@ class Engines:
         trace: TracebackType | None,
     ) -> None:
         """Close every connection."""
-        await self._session.close()
+        self.pool.close()
 
-    @asynccontextmanager
-    async def post(
+    def post(
         self,
         endpoint: Endpoint,
         path: str,
@@ -113,75 +162,59 @@ class Engines:
         headers: Mapping[str, str],
         *,
         limit_s: float,
-    ) -> AsyncIterator[Reply]:
-        """Send one leg and wait at most `limit_s` for the answer's headers.
+    ) -> Exchange:
+        """Send one leg and wait at most `limit_s` for the answer's head.
 
         The request id is new for every call: the engine builds `remote_request_id` from it, by
-        which blocks are freed, so it must be unique and not guessable. Raises Unsendable before
-        anything is sent, and ClientError or EngineFailed for every answer but 200, also from
-        inside the block.
+        which blocks are freed, so it must be unique and not guessable. Entering raises Unsendable
+        before anything is sent, and ClientError or EngineFailed for every answer but 200.
         """
-        raw = _serialized(body)
         sent = {
             **headers,
             "Content-Type": "application/json",
             "X-Request-Id": secrets.token_hex(16),
         }
-        data = raw if len(raw) <= _LARGE else io.BytesIO(raw)
-        try:
-            async with (
-                asyncio.timeout(limit_s) as limit,
-                self._session.post(
-                    endpoint.url + path, data=data, headers=sent, allow_redirects=False
-                ) as response,
-            ):
-                if response.status != 200:
-                    raise await self._refusal(response)
-                yield Reply(response, limit)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
-            raise Unreachable("The engine cannot be reached.") from None
-        except TimeoutError:
-            raise EngineTimeout("The engine did not answer in time.") from None
-        except aiohttp.ClientError:
-            raise EngineFailed("The connection to the engine broke.") from None
+        return Exchange(self, endpoint, "POST", path, sent, body, limit_s)
 
     async def get(self, endpoint: Endpoint, path: str, headers: Mapping[str, str]) -> bytes:
         """The body of a small resource; raises as `post` does."""
-        try:
-            async with (
-                asyncio.timeout(self._timeout.sock_connect),
-                self._session.get(
-                    endpoint.url + path, headers=dict(headers), allow_redirects=False
-                ) as response,
-            ):
-                if response.status != 200:
-                    raise await self._refusal(response)
-                return await response.read()
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
-            raise Unreachable("The engine cannot be reached.") from None
-        except TimeoutError:
-            raise EngineTimeout("The engine did not answer in time.") from None
-        except aiohttp.ClientError:
-            raise EngineFailed("The connection to the engine broke.") from None
+        limit_s = self._connect_s
+        async with Exchange(self, endpoint, "GET", path, headers, None, limit_s) as reply:
+            return await reply.whole(limit_s)
 
-    async def _refusal(self, response: aiohttp.ClientResponse) -> EngineRefused | EngineFailed:
+    async def refusal(self, connection: Connection) -> EngineRefused | EngineFailed:
         """An error for an answer that is not a success."""
-        retry_after_s = _seconds(response.headers.get("Retry-After"))
-        if response.status == 503:
+        retry_after_s = _seconds(connection.headers.get("retry-after"))
+        if connection.status == 503:
             return EngineBusy("The engine is busy.", retry_after_s=retry_after_s or 1)
-        if response.status in (401, 403) and self._own_key:
+        if connection.status in (401, 403) and self._own_key:
             return EngineFailed("The engine refused this router.")
-        if not 400 <= response.status < 500:
+        if not 400 <= connection.status < 500:
             return EngineFailed("The engine failed to serve the request.")
         try:
-            message = _message(orjson.loads(await response.content.read(_ERROR_LIMIT)))
-        except (orjson.JSONDecodeError, aiohttp.ClientError):
+            message = _message(orjson.loads(await _beginning(connection)))
+        except (orjson.JSONDecodeError, Broken, TimeoutError):
             message = ""
         return EngineRefused(
-            response.status,
+            connection.status,
             public_message(message) or "The engine refused the request.",
             retry_after_s=retry_after_s,
         )
+
+
+async def _beginning(connection: Connection) -> bytes:
+    body = b""
+    while len(body) < _ERROR_LIMIT and (piece := await connection.read(_ERROR_S)):
+        body += piece
+    return body
+
+
+def _of_body(raw: bytes) -> dict[str, str]:
+    return {"Content-Length": str(len(raw))}
+
+
+def _late() -> EngineTimeout:
+    return EngineTimeout("The engine did not answer in time.")
 
 
 def _serialized(body: Mapping[str, Any]) -> bytes:

@@ -1,0 +1,284 @@
+"""HTTP/1.1 to one engine at a time: connections that are kept, requests of known length, answers.
+
+Only what an engine's API needs, because a turn spends most of its time here: no redirects, cookies,
+compression or proxies. The parser is llhttp's. `upstream` gives failures their meaning.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+import httptools
+
+_HIGH_BYTES: Final = 256 * 1024
+"""An engine is read no further while so much waits for a slow client."""
+
+
+class Broken(Exception):
+    """The connection ended or what came is no HTTP."""
+
+
+class Unconnected(Exception):
+    """There is no connection: nothing was sent."""
+
+
+class Connection(asyncio.Protocol):
+    """A connection to an engine; one request at a time.
+
+    `lost` is called when it ends, whatever it is doing.
+    """
+
+    def __init__(self, lost: Callable[[], object]) -> None:
+        self._lost = lost
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        """Of the answer, by lower-case names; of several the last one."""
+        self.idle_since = 0.0
+        self._parser = httptools.HttpResponseParser(self)
+        self._pieces: list[bytes] = []
+        self._held = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._has_head = False
+        self._is_complete = True
+        self._is_paused = False
+        self._is_lost = False
+        self._keeps = True
+
+    # -- what a caller does --------------------------------------------------------------------
+
+    def send(self, head: bytes, body: bytes) -> None:
+        """Begin a request; the answer of the one before is complete."""
+        self.status = 0
+        self.headers = {}
+        self._pieces.clear()
+        self._held = 0
+        self._has_head = self._is_complete = False
+        # One piece is one packet of a small request; of a large one it would be a copy.
+        if len(body) <= _HIGH_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
+
+    async def head(self, limit_s: float) -> None:
+        """Wait for status and headers; Broken or TimeoutError when they do not come."""
+        end = asyncio.get_running_loop().time() + limit_s
+        while not self._has_head:
+            await self._more(end)
+
+    async def read(self, limit_s: float) -> bytes:
+        """What has come of the body, at least a byte; empty at its end.
+
+        Raises Broken when it ends early, TimeoutError when nothing comes.
+        """
+        if not self._pieces:
+            end = asyncio.get_running_loop().time() + limit_s
+            while not (self._pieces or self._is_complete):
+                await self._more(end)
+        found = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        self._held = 0
+        if self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+        return found
+
+    async def whole(self, limit_s: float) -> bytes:
+        """The rest of the body, raising as `read`; `limit_s` is for all of it."""
+        end = asyncio.get_running_loop().time() + limit_s
+        pieces = []
+        while piece := await self.read(end - asyncio.get_running_loop().time()):
+            pieces.append(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether another request can be sent."""
+        return self._is_complete and self._keeps and not self._is_lost
+
+    def close(self) -> None:
+        """Drop the connection; a wait for its bytes ends as Broken."""
+        self._keeps = False
+        self._transport.abort()
+
+    async def _more(self, end: float) -> None:
+        if self._is_lost:
+            raise Broken
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = loop.call_at(end, _expire, waiter)
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+            timer.cancel()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # -- what the loop calls -------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        # uvloop's transports are none of asyncio's classes.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        if self._is_complete:
+            # An answer to nothing. The next one could be mistaken for another request's.
+            self.close()
+            return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._is_lost = True
+            self.close()
+        if self._held > _HIGH_BYTES and not self._is_paused and not self._is_lost:
+            self._is_paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        # A body without a length ends with its connection.
+        if exc is None and self._has_head and not self._is_complete and not self._has_length:
+            self._is_complete = True
+        self._is_lost = True
+        self._lost()
+        self._wake()
+
+    # -- what the parser calls -----------------------------------------------------------------
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One field."""
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """The head is here; one that only says that more is coming is not the answer's."""
+        self.status = self._parser.get_status_code()
+        if self.status >= 200:
+            self._has_head = True
+            self._keeps = self._keeps and self._parser.should_keep_alive()
+
+    def on_body(self, body: bytes) -> None:
+        """Bytes of the body, without the frame of a chunk."""
+        self._pieces.append(body)
+        self._held += len(body)
+
+    def on_message_complete(self) -> None:
+        """The answer is whole."""
+        if self.status >= 200:
+            self._is_complete = True
+        else:
+            self.headers = {}
+
+    @property
+    def _has_length(self) -> bool:
+        return "content-length" in self.headers or "transfer-encoding" in self.headers
+
+
+def _expire(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_exception(TimeoutError())
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where requests of one base URL go."""
+
+    host: str
+    port: int
+    is_tls: bool
+    authority: str
+    """Value of the Host header."""
+    prefix: str
+    """Path of the base URL, without a slash at its end."""
+
+
+@lru_cache(maxsize=1024)
+def target_of(url: str) -> Target:
+    """The target of a base URL that the configuration has checked."""
+    parts = urlsplit(url)
+    is_tls = parts.scheme == "https"
+    port = parts.port or (443 if is_tls else 80)
+    return Target(parts.hostname or "", port, is_tls, parts.netloc, parts.path.rstrip("/"))
+
+
+def request_head(method: str, target: Target, path: str, headers: Mapping[str, str]) -> bytes:
+    """The head of a request; ValueError when a header's value could end it."""
+    lines = [f"{method} {target.prefix}{path} HTTP/1.1", f"Host: {target.authority}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    head = "\r\n".join(lines)
+    if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1:
+        raise ValueError("a header holds a line end")
+    return head.encode("latin-1") + b"\r\n\r\n"
+
+
+class Pool:
+    """Connections by target, the one used last first.
+
+    Args:
+        connect_s: limit for making one.
+        idle_s: age at which one that nobody uses is not used again.
+    """
+
+    def __init__(self, *, connect_s: float, idle_s: float) -> None:
+        self._connect_s = connect_s
+        self._idle_s = idle_s
+        self._idle: dict[Target, list[Connection]] = {}
+        self._open: set[Connection] = set()
+        self._tls: ssl.SSLContext | None = None
+
+    async def take(self, target: Target) -> Connection:
+        """A connection that can take a request; Unconnected when none can be made."""
+        idle = self._idle.get(target)
+        if idle:
+            oldest = asyncio.get_running_loop().time() - self._idle_s
+            while idle:
+                connection = idle.pop()
+                if connection.is_reusable and connection.idle_since > oldest:
+                    return connection
+                connection.close()
+        return await self._made(target)
+
+    def give(self, target: Target, connection: Connection) -> None:
+        """Take a connection back; one that cannot be used again is dropped."""
+        if not connection.is_reusable:
+            connection.close()
+            return
+        connection.idle_since = asyncio.get_running_loop().time()
+        self._idle.setdefault(target, []).append(connection)
+
+    def close(self) -> None:
+        """Drop all connections."""
+        for connection in tuple(self._open):
+            connection.close()
+
+    async def _made(self, target: Target) -> Connection:
+        loop = asyncio.get_running_loop()
+        if target.is_tls and self._tls is None:
+            self._tls = ssl.create_default_context()
+
+        def lost() -> None:
+            self._open.discard(connection)
+            idle = self._idle.get(target, [])
+            if connection in idle:
+                idle.remove(connection)
+            if not idle:
+                self._idle.pop(target, None)
+
+        connection = Connection(lost)
+        tls = self._tls if target.is_tls else None
+        try:
+            async with asyncio.timeout(self._connect_s):
+                await loop.create_connection(lambda: connection, target.host, target.port, ssl=tls)
+        except (OSError, TimeoutError):
+            raise Unconnected from None
+        self._open.add(connection)
+        return connection
