@@ -20,14 +20,8 @@ from disaggpair_router.errors import (
     public_message,
 )
 from disaggpair_router.pick import Endpoint
-from disaggpair_router.wire import (
-    Broken,
-    Connection,
-    Pool,
-    Unconnected,
-    request_head,
-    target_of,
-)
+from disaggpair_router.pool import Pool, Unconnected, request_head, target_of
+from disaggpair_router.wire import Broken, Connection
 
 _ERROR_LIMIT: Final = 64 * 1024
 _ERROR_S: Final = 5.0

@@ -1,16 +1,13 @@
-"""HTTP/1.1 to one engine at a time: connections that are kept, requests of known length, answers.
+"""One HTTP/1.1 connection to an engine: a request of known length, then its answer as it comes.
 
-Only what an engine's API needs, because a turn spends most of its time here: no redirects, cookies,
-compression or proxies. The parser is llhttp's. `upstream` gives failures their meaning.
+Only what an engine's API needs, because a turn spends much of its time here: no redirects, cookies,
+compression or proxies. The parser is llhttp's. `pool` keeps connections, `upstream` gives failures
+their meaning.
 """
 
 import asyncio
-import ssl
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Final, cast
-from urllib.parse import urlsplit
 
 import httptools
 
@@ -20,10 +17,6 @@ _HIGH_BYTES: Final = 256 * 1024
 
 class Broken(Exception):
     """The connection ended or what came is no HTTP."""
-
-
-class Unconnected(Exception):
-    """There is no connection: nothing was sent."""
 
 
 class Connection(asyncio.Protocol):
@@ -130,10 +123,6 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
-        if self._is_complete:
-            # An answer to nothing. The next one could be mistaken for another request's.
-            self.close()
-            return
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -154,6 +143,11 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     # -- what the parser calls -----------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """An answer begins; one to nothing could be mistaken for the next request's."""
+        if self._is_complete:
+            raise Broken
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One field."""
@@ -186,99 +180,3 @@ class Connection(asyncio.Protocol):
 def _expire(waiter: "asyncio.Future[None]") -> None:
     if not waiter.done():
         waiter.set_exception(TimeoutError())
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where requests of one base URL go."""
-
-    host: str
-    port: int
-    is_tls: bool
-    authority: str
-    """Value of the Host header."""
-    prefix: str
-    """Path of the base URL, without a slash at its end."""
-
-
-@lru_cache(maxsize=1024)
-def target_of(url: str) -> Target:
-    """The target of a base URL that the configuration has checked."""
-    parts = urlsplit(url)
-    is_tls = parts.scheme == "https"
-    port = parts.port or (443 if is_tls else 80)
-    return Target(parts.hostname or "", port, is_tls, parts.netloc, parts.path.rstrip("/"))
-
-
-def request_head(method: str, target: Target, path: str, headers: Mapping[str, str]) -> bytes:
-    """The head of a request; ValueError when a header's value could end it."""
-    lines = [f"{method} {target.prefix}{path} HTTP/1.1", f"Host: {target.authority}"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    head = "\r\n".join(lines)
-    if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1:
-        raise ValueError("a header holds a line end")
-    return head.encode("latin-1") + b"\r\n\r\n"
-
-
-class Pool:
-    """Connections by target, the one used last first.
-
-    Args:
-        connect_s: limit for making one.
-        idle_s: age at which one that nobody uses is not used again.
-    """
-
-    def __init__(self, *, connect_s: float, idle_s: float) -> None:
-        self._connect_s = connect_s
-        self._idle_s = idle_s
-        self._idle: dict[Target, list[Connection]] = {}
-        self._open: set[Connection] = set()
-        self._tls: ssl.SSLContext | None = None
-
-    async def take(self, target: Target) -> Connection:
-        """A connection that can take a request; Unconnected when none can be made."""
-        idle = self._idle.get(target)
-        if idle:
-            oldest = asyncio.get_running_loop().time() - self._idle_s
-            while idle:
-                connection = idle.pop()
-                if connection.is_reusable and connection.idle_since > oldest:
-                    return connection
-                connection.close()
-        return await self._made(target)
-
-    def give(self, target: Target, connection: Connection) -> None:
-        """Take a connection back; one that cannot be used again is dropped."""
-        if not connection.is_reusable:
-            connection.close()
-            return
-        connection.idle_since = asyncio.get_running_loop().time()
-        self._idle.setdefault(target, []).append(connection)
-
-    def close(self) -> None:
-        """Drop all connections."""
-        for connection in tuple(self._open):
-            connection.close()
-
-    async def _made(self, target: Target) -> Connection:
-        loop = asyncio.get_running_loop()
-        if target.is_tls and self._tls is None:
-            self._tls = ssl.create_default_context()
-
-        def lost() -> None:
-            self._open.discard(connection)
-            idle = self._idle.get(target, [])
-            if connection in idle:
-                idle.remove(connection)
-            if not idle:
-                self._idle.pop(target, None)
-
-        connection = Connection(lost)
-        tls = self._tls if target.is_tls else None
-        try:
-            async with asyncio.timeout(self._connect_s):
-                await loop.create_connection(lambda: connection, target.host, target.port, ssl=tls)
-        except (OSError, TimeoutError):
-            raise Unconnected from None
-        self._open.add(connection)
-        return connection

@@ -104,7 +104,7 @@ def ours(
 
 @contextmanager
 def vllm_router(folder: Path, program: Path, prefill: int, decode: int) -> Iterator[Running]:
-    """PyPI's vllm-router in its one-way mode for prefill and decode, NIXL."""
+    """PyPI's vllm-router in its one-way mode for prefill and decode, NIXL, its default policy."""
     port, metrics = free_ports(2)
     command: list[str | Path] = [
         program,
@@ -117,8 +117,6 @@ def vllm_router(folder: Path, program: Path, prefill: int, decode: int) -> Itera
         "--vllm-pd-disaggregation",
         "--kv-connector",
         "nixl",
-        "--policy",
-        "round_robin",
         "--prefill",
         f"http://127.0.0.1:{prefill}",
         "--decode",
