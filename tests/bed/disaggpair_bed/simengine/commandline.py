@@ -4,9 +4,10 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from disaggpair_bed.simengine.coresettings import CoreSettings
-from disaggpair_bed.simengine.costs import Costs
+from disaggpair_bed.simengine.costs import MEASURED, Costs
 from disaggpair_bed.simengine.identity import Adapter
 from disaggpair_bed.simengine.options import DEFAULT_VERSION, EngineOptions
 from disaggpair_bed.simengine.release import Release
@@ -18,6 +19,17 @@ from disaggpair_connector import contract
 
 VERSION_ENV = "SIMENGINE_VERSION"
 DEFAULT_CACHE_TOKENS = 262_144
+
+_COSTS: Final = (
+    "request_s",
+    "prefill_tokens_per_s",
+    "prefill_history_s",
+    "token_s",
+    "transfer_token_s",
+    "transfer_block_s",
+    "transfer_bytes_per_s",
+)
+"""Fields of `Costs` that are flags of their own."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,10 +60,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--sim-control", action="store_true")
     add("--sim-cache-tokens", type=int, default=DEFAULT_CACHE_TOKENS)
     add("--sim-startup-s", type=float, default=0.0)
-    add("--sim-prefill-tokens-per-s", type=float, default=0.0)
-    add("--sim-token-s", type=float, default=0.0)
-    add("--sim-transfer-block-s", type=float, default=0.0)
-    add("--sim-transfer-bytes-per-s", type=float, default=0.0)
+    add("--sim-costs", choices=sorted(MEASURED), default="none")
+    add("--sim-time-scale", "--time-scale", type=float, default=1.0)
+    for name in _COSTS:
+        add(f"--sim-{name.replace('_', '-')}", type=float)
     add("--sim-answer-tokens", type=_range, default=(12, 40), metavar="MIN-MAX")
     add("--sim-thinking-tokens", type=int, default=0)
     add("--sim-two-spellings", action="store_true")
@@ -61,6 +73,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--sim-unstable-generation-prompt", action="store_true")
     add("--sim-crash-on-abort-during-read", action="store_true")
     return parser
+
+
+def _costs(known: argparse.Namespace) -> Costs:
+    """A set of costs, with those replaced that are given on their own."""
+    given = {name: getattr(known, f"sim_{name}") for name in _COSTS}
+    return replace(
+        MEASURED[known.sim_costs],
+        startup_s=known.sim_startup_s,
+        scale=known.sim_time_scale,
+        **{name: value for name, value in given.items() if value is not None},
+    )
 
 
 def _human_int(text: str) -> int:
@@ -175,12 +198,6 @@ def _options(
         adapters=tuple(known.lora_modules),
         api_keys=tuple(known.api_key),
         shutdown_timeout_s=known.shutdown_timeout,
-        costs=Costs(
-            startup_s=known.sim_startup_s,
-            prefill_tokens_per_s=known.sim_prefill_tokens_per_s,
-            token_s=known.sim_token_s,
-            transfer_block_s=known.sim_transfer_block_s,
-            transfer_bytes_per_s=known.sim_transfer_bytes_per_s,
-        ),
+        costs=_costs(known),
         control=known.sim_control,
     )

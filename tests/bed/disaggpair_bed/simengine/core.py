@@ -253,6 +253,7 @@ class EngineCore:
     def _run(self, request: Request, count: int, step: Step, now: float) -> None:
         if request.sampled == 0:
             step.prefill_tokens += count
+            step.attended += count * request.computed + count * (count - 1) // 2
         else:
             step.decode_tokens += count
         self.cache.compute(request, count)

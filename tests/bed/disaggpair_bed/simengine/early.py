@@ -1,4 +1,4 @@
-"""Faults that act before a generation request reaches the core."""
+"""What happens before a generation request reaches the core: its time, and faults."""
 
 import asyncio
 
@@ -19,6 +19,8 @@ async def early_answer(
     Raises:
         EngineDeadError: the core died meanwhile.
     """
+    if seconds := ranks.options.costs.arrival_s():
+        await asyncio.sleep(seconds)
     if fault := faults.take("delay"):
         await asyncio.sleep(fault.delay_s)
     if faults.take("hang"):

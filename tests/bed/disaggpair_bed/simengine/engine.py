@@ -210,8 +210,11 @@ class Engine:
             if step is None:
                 return
             self._dispatch(step)
-            costs = self.options.costs
-            await asyncio.sleep(costs.step_s(step.prefill_tokens, step.decode_tokens))
+            seconds = self.options.costs.step_s(
+                step.prefill_tokens, step.decode_tokens, step.attended
+            )
+            self.core.stats.simulated_s += seconds
+            await asyncio.sleep(seconds)
             self._deliver(step)
             self._changed.set()
             if not (step.computed or step.outputs or step.notifies):

@@ -166,6 +166,8 @@ class Step:
     heartbeats: list[Heartbeat] = field(default_factory=list)
     prefill_tokens: int = 0
     decode_tokens: int = 0
+    attended: int = 0
+    """Sum of the positions of the prefill tokens."""
 
     @property
     def computed(self) -> bool:

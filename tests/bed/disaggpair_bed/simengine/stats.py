@@ -44,6 +44,8 @@ class Stats:
     bytes_transferred: Histogram = field(default_factory=Histogram)
     finished: dict[str, int] = field(default_factory=dict)
     """Finished requests by finish reason."""
+    simulated_s: float = 0.0
+    """Time that steps and reads took by the costs, those side by side counted twice."""
     verified_tokens: int = 0
     """Tokens that our connector let be read after it had compared them."""
     refused_reads: dict[str, int] = field(default_factory=dict)

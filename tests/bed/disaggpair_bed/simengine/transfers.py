@@ -69,7 +69,10 @@ class Transfers:
             return None
         blocks = decisions.paired_blocks(job.local_blocks, job.remote_block_ids)
         size = len(blocks) * self._options.core.block_size * BYTES_PER_POSITION
-        await asyncio.sleep(self._options.costs.transfer_s(len(blocks), size))
+        costs, tokens = self._options.costs, len(blocks) * self._options.core.block_size
+        seconds = costs.transfer_s(len(blocks), size, tokens)
+        self._core.stats.simulated_s += seconds
+        await asyncio.sleep(seconds)
         if self._core.connector.is_late(job.request_id, self._clock()):
             return None
         return await connection.read(job.remote_request_id, blocks, job.identity)
