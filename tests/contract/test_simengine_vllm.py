@@ -5,13 +5,9 @@ vLLM's pull connector runs in a child process with the CPU engines' interpreter;
 """
 
 import copy
-import json
-import os
-import subprocess
 from array import array
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +24,7 @@ from disaggpair_bed.simengine.options import EngineOptions
 from disaggpair_bed.simengine.oracle import Oracle
 from disaggpair_bed.simengine.pool import BlockPool
 from disaggpair_bed.simengine.release import Release
+from disaggpair_bed.simengine.replayer import replayed
 from disaggpair_bed.simengine.stats import Stats
 from disaggpair_bed.simengine.transferconfig import ConfigError, TransferConfig
 
@@ -275,7 +272,6 @@ def _cases() -> dict[str, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def real() -> dict[str, dict[str, Any]]:
     """vLLM's results by the cases' names."""
-    engines = install.ensure(lambda _: None)
     cases = _cases()
     wire = []
     for case in cases.values():
@@ -283,18 +279,7 @@ def real() -> dict[str, dict[str, Any]]:
         if "ending" in sent:
             sent["status"] = STATUS[sent.pop("ending")]
         wire.append(sent)
-    environment = {**os.environ, "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [str(engines.python), str(Path(replay.__file__))],
-        input=json.dumps(wire),
-        env={key: value for key, value in environment.items() if key != "PYTHONPATH"},
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd="/",
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return dict(zip(cases, json.loads(done.stdout), strict=True))
+    return dict(zip(cases, replayed(replay, wire), strict=True))
 
 
 class _Simulated:

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from disaggpair_bed.simengine import kv, tokens
 from disaggpair_bed.simengine.decisions import Ending
+from disaggpair_bed.simengine.findings import findings
+from disaggpair_bed.simengine.identity import Adapter
 from disaggpair_bed.simengine.job import Output
 from disaggpair_bed.simengine.localnet import LocalNet, Result
 from disaggpair_bed.simengine.pool import BlockPool, block_hashes
@@ -226,3 +228,36 @@ def test_a_handle_used_once_for_the_same_history_is_always_right(
         prompt = prompt + array("Q", answer.tokens)
     assert prefill.oracle.violations == decode.oracle.violations == []
     assert decode.oracle.count("leaked") == prefill.oracle.count("leaked") == 0
+
+
+ADAPTERS = (None, Adapter("poet", "/poet"), Adapter("poet", "/another"))
+USES = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from(["", "a", "b"]), st.integers(1, 150)),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(USES, st.booleans(), st.data())
+def test_with_our_connector_nobody_reads_kv_of_another_adapter_or_salt(
+    uses: list[tuple[int, str, int]], caching: bool, data: Any
+) -> None:
+    """One history under several adapters and salts, each leg with any handle there is."""
+    net = LocalNet()
+    prefill = net.engine("P", pair="prefill", prefix_caching=caching)
+    decode = net.engine("D", pair="decode")
+    alone = net.engine("alone", prefix_caching=False)
+    handles: list[dict[str, Any] | None] = [dict(TURN_1)]
+    prompt = array("Q", range(600))
+    for index, salt, length in uses:
+        prompt = prompt + array("Q", range(length))
+        identity: dict[str, Any] = {"adapter": ADAPTERS[index], "salt": salt}
+        handle = data.draw(st.sampled_from(handles))
+        first = net.ask(prefill, prompt, handle, max_tokens=1, **identity)
+        answer = net.ask(decode, prompt, first.params, **identity)
+        assert answer.tokens == net.ask(alone, prompt, **identity).tokens
+        handles.append(answer.params)
+    assert findings(prefill, net.now) == findings(decode, net.now) == []
+    net.pass_time(1000)
+    assert findings(prefill, net.now) == findings(decode, net.now) == []

@@ -105,6 +105,7 @@ async def test_a_tool_is_called_in_a_response(session: Session, engine: RunningE
     body = {"input": "what is it? #call look_up", "tools": [TOOL]}
     _, whole = await post(session, url, body)
     (call,) = whole["output"]
+    assert whole["tools"] == [TOOL]
     assert (call["type"], call["name"]) == ("function_call", "look_up")
     streamed = await events(session, url, body)
     joined = "".join(data["delta"] for name, data in streamed if name.endswith("arguments.delta"))

@@ -10,6 +10,7 @@ from disaggpair_bed.simengine.apireply import Choice
 from disaggpair_bed.simengine.apirequest import Call
 from disaggpair_bed.simengine.options import EngineOptions
 from disaggpair_bed.simengine.responseitems import Item
+from disaggpair_bed.simengine.responsesrequest import GIVEN
 from disaggpair_bed.simengine.sequence import Delta
 from disaggpair_bed.simengine.sse import event
 
@@ -78,7 +79,7 @@ class ResponsesReply:
     def _response(
         self, choices: Sequence[Choice], params: dict[str, Any] | None, status: str
     ) -> dict[str, Any]:
-        call = self._call
+        call, given = self._call, self._call.body[GIVEN]
         is_cut = status == "incomplete"
         return {
             "id": self._id,
@@ -87,9 +88,9 @@ class ResponsesReply:
             "model": call.model,
             "object": "response",
             "output": [item.done(status) for item in self._output(choices)],
-            **{key: call.body.get(key) or default for key, default in _ECHOED},
-            "temperature": call.body.get("temperature") or 1.0,
-            "top_p": call.body.get("top_p") or 1.0,
+            **{key: given.get(key) or default for key, default in _ECHOED},
+            "temperature": given.get("temperature") or 1.0,
+            "top_p": given.get("top_p") or 1.0,
             "background": False,
             "max_output_tokens": call.sampling.max_tokens,
             "status": status,

@@ -22,6 +22,10 @@ _SAME: Final = (
 )
 
 
+GIVEN: Final = "sim_given"
+"""Field of the chat that has the body it was made of."""
+
+
 def as_chat(body: object) -> dict[str, Any]:
     """The chat request that vLLM makes of it.
 
@@ -37,7 +41,7 @@ def as_chat(body: object) -> dict[str, Any]:
     if body.get("background"):
         raise ApiError(400, "This vLLM engine does not support `store=True`.", param="background")
     chat = {key: body[key] for key in _SAME if body.get(key) is not None}
-    chat["messages"] = _messages(body)
+    chat |= {"messages": _messages(body), GIVEN: body}
     if body.get("max_output_tokens") is not None:
         chat["max_completion_tokens"] = body["max_output_tokens"]
     if tools := body.get("tools"):
