@@ -97,10 +97,11 @@ class Routes:
     def _completion(self, api: Api) -> Handler:
         async def handle(http: web.Request) -> web.StreamResponse:
             raw = await _body(http)
+            received = self.turns.now()
             request = self.reader.read(api, raw, http.headers, http[_REQUEST_ID], http[_CALLER])
             headers = _reply_headers(request)
             client = HttpClient(http, headers)
-            turn = self._running.start(self._turn(request, client))
+            turn = self._running.start(self._turn(request, client, received))
             try:
                 if request.stream and self._keepalive_s:
                     await self._keep_alive(turn, client)
@@ -117,10 +118,12 @@ class Routes:
 
         return handle
 
-    async def _turn(self, request: TurnRequest, client: HttpClient) -> bytes | None:
+    async def _turn(
+        self, request: TurnRequest, client: HttpClient, received: float
+    ) -> bytes | None:
         """Run a turn; an error after the stream began becomes its last event."""
         try:
-            return await self.turns.run(request, client)
+            return await self.turns.run(request, client, received)
         except ClientLeft:
             return None
         except Exception as error:

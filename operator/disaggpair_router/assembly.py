@@ -21,6 +21,8 @@ from disaggpair_router.release import Releases
 from disaggpair_router.request import RequestReader
 from disaggpair_router.retries import RetryBudget
 from disaggpair_router.running import Running
+from disaggpair_router.seen.state import show_state
+from disaggpair_router.seen.tracing import NoTracer
 from disaggpair_router.session import Conversations
 from disaggpair_router.tenants import Tenants, networks
 from disaggpair_router.turn import Turns
@@ -48,7 +50,12 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
     metrics = Metrics()
     running = Running(max_abandoned=config.limits.max_abandoned)
     keys = Keys(environment.conversation_secret)
-    door = Door(_tenants(config), keys, engine_key=environment.engine_key)
+    door = Door(
+        _tenants(config),
+        keys,
+        engine_key=environment.engine_key,
+        refused=lambda why: metrics.refusals.labels(why).inc(),
+    )
     engines = Engines(
         connect_s=config.timeouts.connect_s,
         own_key=bool(environment.engine_key) or not door.tenants.is_open,
@@ -70,7 +77,6 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
         prefill=PrefillLeg(
             engines=engines,
             endpoints=endpoints,
-            metrics=metrics,
             retries=retries,
             limit_s=config.timeouts.prefill_s,
             clock=clock,
@@ -78,18 +84,18 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
         decode=DecodeLeg(
             engines=engines,
             endpoints=endpoints,
-            metrics=metrics,
             timeouts=config.timeouts,
             limits=config.limits,
-            clock=clock,
         ),
         held=held,
         plans=Plans(config.way, metrics=metrics, clock=clock),
         retries=retries,
         endpoints=endpoints,
         metrics=metrics,
+        tracer=NoTracer(),
         clock=clock,
     )
+    show_state(metrics, endpoints=endpoints, held=held, running=running)
     routes = Routes(
         door=door,
         reader=RequestReader(

@@ -45,7 +45,12 @@ class Conversation:
     @property
     def label(self) -> str:
         """What logs show."""
-        return self.key.hex()[:12]
+        return label_of(self.key)
+
+
+def label_of(key: bytes) -> str:
+    """What is shown of a conversation's key."""
+    return key.hex()[:12]
 
 
 class Keys:

@@ -7,8 +7,6 @@ When the client leaves, the leg ends as soon as that is safe: before the first b
 reading from P, and aborting a request in that time has crashed engines; after it, at once.
 """
 
-from collections.abc import Callable
-
 import orjson
 
 from disaggpair_connector.contract import KV_TRANSFER_PARAMS
@@ -19,13 +17,12 @@ from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.errors import ClientLeft, EngineFailed
 from disaggpair_router.held import TurnKV
 from disaggpair_router.kv import Json, decode_body
-from disaggpair_router.metrics import Metrics
 from disaggpair_router.pick import Endpoint
 from disaggpair_router.plans import Plan
 from disaggpair_router.prefill import Prefilled
 from disaggpair_router.relay import StreamRelay
 from disaggpair_router.request import TurnRequest
-from disaggpair_router.turnlog import TurnRecord
+from disaggpair_router.seen.turns import SeenTurn
 from disaggpair_router.upstream import Engines, Reply, error_in_stream
 
 _EOF_WAIT_S = 1.0
@@ -40,17 +37,13 @@ class DecodeLeg:
         *,
         engines: Engines,
         endpoints: Endpoints,
-        metrics: Metrics,
         timeouts: Timeouts,
         limits: Limits,
-        clock: Callable[[], float],
     ) -> None:
         self._engines = engines
         self._endpoints = endpoints
-        self._metrics = metrics
         self._timeouts = timeouts
         self._limits = limits
-        self._clock = clock
 
     async def run(
         self,
@@ -59,7 +52,7 @@ class DecodeLeg:
         plan: Plan,
         prefilled: Prefilled,
         client: Client,
-        record: TurnRecord,
+        record: SeenTurn,
     ) -> bytes | None:
         """The body for a client that does not stream; None when the client got a stream.
 
@@ -73,27 +66,25 @@ class DecodeLeg:
         if kv.rank is not None and prefilled.decode.name == kv.holder:
             headers = {**headers, "X-data-parallel-rank": str(kv.rank)}
         asked = kv if params is not None else None
-        began = self._clock()
-        try:
-            with (
-                self._endpoints.leg(prefilled.decode),
-                plan.decoding(prefilled.decode.name, direct=record.way == "DIRECT"),
-            ):
-                async with self._engines.post(
-                    prefilled.decode,
-                    request.path,
-                    body,
-                    headers,
-                    limit_s=self._timeouts.decode_first_byte_s,
-                ) as reply:
-                    if not whole:
-                        await self._stream(
-                            request, asked, plan, prefilled.decode, reply, client, record
-                        )
-                        return None
-                    raw = await reply.whole(self._timeouts.decode_idle_s)
-        finally:
-            self._metrics.leg_seconds.labels("decode").observe(self._clock() - began)
+        with (
+            self._endpoints.leg(prefilled.decode),
+            plan.decoding(prefilled.decode.name, direct=record.way == "DIRECT"),
+            record.leg("decode", prefilled.decode, headers) as sent,
+        ):
+            async with self._engines.post(
+                prefilled.decode,
+                request.path,
+                body,
+                sent,
+                limit_s=self._timeouts.decode_first_byte_s,
+            ) as reply:
+                if not whole:
+                    await self._stream(
+                        request, asked, plan, prefilled.decode, reply, client, record
+                    )
+                    return None
+                raw = await reply.whole(self._timeouts.decode_idle_s)
+                record.answered()
         return await self._whole(request, asked, prefilled.decode, raw, client, record)
 
     async def _whole(
@@ -103,7 +94,7 @@ class DecodeLeg:
         decode: Endpoint,
         raw: bytes,
         client: Client,
-        record: TurnRecord,
+        record: SeenTurn,
     ) -> bytes | None:
         body = _completion(raw)
         params = body.pop(KV_TRANSFER_PARAMS, None)
@@ -133,7 +124,7 @@ class DecodeLeg:
         decode: Endpoint,
         reply: Reply,
         client: Client,
-        record: TurnRecord,
+        record: SeenTurn,
     ) -> None:
         if not reply.is_stream:
             raise EngineFailed("The engine answered a stream request without a stream.")
@@ -148,6 +139,7 @@ class DecodeLeg:
             chunk = await self._next(reply, client, relay, limit_s, begun=begun)
             limit_s = self._timeouts.decode_idle_s
             plan.token()
+            record.answered()
             try:
                 out = relay.feed(chunk)
             except OverflowError:
@@ -182,13 +174,12 @@ class DecodeLeg:
             raise EngineFailed("The engine's stream ended before its end marker.")
         return chunk
 
-    async def _send(self, data: bytes, client: Client, record: TurnRecord) -> None:
+    async def _send(self, data: bytes, client: Client, record: SeenTurn) -> None:
         if not data:
             return
-        if record.first_byte_s is None:
-            record.first_byte_s = self._clock() - record.started
-            self._metrics.ttft_seconds.observe(record.first_byte_s)
+        record.first_byte()
         await client.write(data)
+        record.delivered()
 
 
 def _completion(raw: bytes) -> Json:

@@ -4,13 +4,15 @@
 sent twice has two items.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from disaggpair_router.conversation import Keys
 from disaggpair_router.errors import BadRequest, Forbidden, RouterError, Unauthorized
 from disaggpair_router.tenants import Refusal, Tenant, Tenants, presented_key
+
+Refused = Refusal | Literal["bad_header"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,23 @@ class Caller:
 
 
 class Door:
-    """Tells callers apart. `tenants` may be replaced at any time."""
+    """Tells callers apart. `tenants` may be replaced at any time.
 
-    def __init__(self, tenants: Tenants, keys: Keys, *, engine_key: str) -> None:
+    `refused` is called with the reason of each refusal.
+    """
+
+    def __init__(
+        self,
+        tenants: Tenants,
+        keys: Keys,
+        *,
+        engine_key: str,
+        refused: Callable[[Refused], object] = lambda _why: None,
+    ) -> None:
         self.tenants = tenants
         self._keys = keys
         self._engine_key = engine_key
+        self._refused = refused
 
     def caller(self, headers: Mapping[str, str], peer: str) -> Caller:
         """The caller of a request from the address `peer`.
@@ -39,11 +52,19 @@ class Door:
         Raises Unauthorized, Forbidden, or BadRequest when a header that decides came twice or
         holds what no key can hold.
         """
+        try:
+            return self._caller(headers, peer)
+        except BadRequest:
+            self._refused("bad_header")
+            raise
+
+    def _caller(self, headers: Mapping[str, str], peer: str) -> Caller:
         tenants = self.tenants
         authorization, api_key = (_single(headers, name) for name in ("Authorization", "X-Api-Key"))
         named = _single(headers, tenants.header) if tenants.heeds(peer) else ""
         found = tenants.tenant_of(presented_key(authorization, api_key), peer, named)
         if not isinstance(found, Tenant):
+            self._refused(found)
             raise _refused(found)
         if tenants.is_open:
             owner = self._keys.caller(authorization, api_key)

@@ -95,7 +95,7 @@ class Endpoints:
     ) -> Choice | None:
         """Engines for a turn; None when it has to be refused."""
         choice = pick(
-            [endpoint for endpoint in self._known.values() if not self._is_suspect(endpoint)],
+            [endpoint for endpoint in self._known.values() if not self.is_suspect(endpoint)],
             self._in_flight,
             revision=self._revision,
             holder=holder,
@@ -151,7 +151,7 @@ class Endpoints:
             if endpoint.role == "decode" and may_pair(prefill, endpoint)
         ]
         choice = pick(
-            [endpoint for endpoint in fitting if not self._is_suspect(endpoint)],
+            [endpoint for endpoint in fitting if not self.is_suspect(endpoint)],
             self._in_flight,
             holder=decode.name,
             single=True,
@@ -165,7 +165,7 @@ class Endpoints:
             for endpoint in self._known.values()
             if endpoint.role == "prefill"
             and may_pair(endpoint, decode)
-            and not self._is_suspect(endpoint)
+            and not self.is_suspect(endpoint)
         ]
         choice = pick(readers, self._in_flight, single=True)
         return choice.decode if choice else None
@@ -210,7 +210,12 @@ class Endpoints:
             self._busy = {name: until for name, until in self._busy.items() if now < until}
         return self._busy
 
-    def _is_suspect(self, endpoint: Endpoint) -> bool:
+    def is_busy(self, endpoint: Endpoint) -> bool:
+        """Whether an engine has asked to come back later."""
+        return endpoint.name in self._asking_for_time()
+
+    def is_suspect(self, endpoint: Endpoint) -> bool:
+        """Whether a ready engine is left alone now."""
         if self.is_stuck(endpoint):
             return True
         until = self._suspects.get(endpoint.name)

@@ -18,7 +18,7 @@ RouterError
 """
 
 import re
-from typing import Literal
+from typing import Final, Literal
 
 import orjson
 
@@ -140,10 +140,21 @@ class EngineTimeout(EngineFailed):
     status, code = 504, "engine_timeout"
 
 
-class ClientLeft(Exception):
-    """Nobody waits for the answer any more; `stage` is a label of the disconnect counter."""
+def _codes(kind: type[RouterError]) -> set[str]:
+    return {kind.code}.union(*map(_codes, kind.__subclasses__()))
 
-    def __init__(self, stage: Literal["before", "prefill", "decode", "stream"]) -> None:
+
+ERROR_CODES: Final = tuple(sorted(_codes(RouterError)))
+"""Every `code`, the values of a label of the error counter."""
+
+DisconnectStage = Literal["before", "prefill", "decode", "stream"]
+"""How far a turn was when its client left; a label of the disconnect counter."""
+
+
+class ClientLeft(Exception):
+    """Nobody waits for the answer any more."""
+
+    def __init__(self, stage: DisconnectStage) -> None:
         super().__init__(stage)
         self.stage = stage
 

@@ -4,12 +4,14 @@ The table itself is `session`; this adds the clock, the engines' state and the r
 """
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from disaggpair_router.answer import Answer
 from disaggpair_router.config import KVTransfer
+from disaggpair_router.conversation import label_of
 from disaggpair_router.endpoints import Endpoints
+from disaggpair_router.held import HeldRow
 from disaggpair_router.history import Mark
 from disaggpair_router.kv import Handle, InvalidParams, Json, checked_handle
 from disaggpair_router.pauses import Pauses
@@ -218,6 +220,28 @@ class Handles:
         """Drop what is over; called now and then."""
         self._table.expire(self._clock())
         self._pauses.expire()
+
+    def rows(self) -> Iterator[HeldRow]:
+        """See `held.HeldKV`."""
+        now = self._clock()
+        for entry in self._table:
+            if entry.handle is not None:
+                yield HeldRow(
+                    conversation=label_of(entry.key),
+                    engine=entry.holder.endpoint,
+                    rank=0,
+                    state="granted",
+                    tokens=entry.handle.tokens,
+                    age_s=now - (entry.deadline - self._config.handle_ttl_s),
+                )
+
+    def listeners(self) -> Mapping[tuple[str, int], bool]:
+        """See `held.HeldKV`: there are none."""
+        return {}
+
+    def pauses(self) -> Sequence[tuple[str, str, float]]:
+        """See `held.HeldKV`."""
+        return self._pauses.active()
 
     async def start(self) -> None:
         """See `held.HeldKV`."""

@@ -4,7 +4,7 @@ Two things implement this: `handles` (any NIXL connector; handles are in this pr
 (our connector; each D has a table that all routers share).
 """
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,6 +23,19 @@ class HeldHistory:
     length: int
     """Messages of the prompt that it begins with, characters of a completion's; an answer comes
     after them."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRow:
+    """One conversation that D holds, as an operator may see it."""
+
+    conversation: str
+    """Keyed digest, as in a turn's line; empty when the lease is none of a router's."""
+    engine: str
+    rank: int
+    state: str
+    tokens: int
+    age_s: float
 
 
 class Claim(Protocol):
@@ -111,6 +124,18 @@ class HeldKV(Protocol):
 
     def expire(self) -> None:
         """Drop what is over; called now and then."""
+        ...
+
+    def rows(self) -> Iterator[HeldRow]:
+        """What is held now, for the debug page."""
+        ...
+
+    def listeners(self) -> Mapping[tuple[str, int], bool]:
+        """Lease listeners by engine and rank: whether they are followed."""
+        ...
+
+    def pauses(self) -> Sequence[tuple[str, str, float]]:
+        """P, D and seconds left of each pause."""
         ...
 
     async def start(self) -> None:

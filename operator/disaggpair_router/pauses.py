@@ -35,6 +35,11 @@ class Pauses:
         """Whether the two are paused now."""
         return self._clock() < self._until.get((prefill, decode), 0.0)
 
+    def active(self) -> list[tuple[str, str, float]]:
+        """P, D and seconds left of each pause."""
+        now = self._clock()
+        return [(*pair, until - now) for pair, until in self._until.items() if now < until]
+
     def expire(self) -> None:
         """Forget what is over."""
         now = self._clock()

@@ -26,13 +26,12 @@ from disaggpair_router.errors import (
 )
 from disaggpair_router.held import Claim, TurnKV
 from disaggpair_router.kv import InvalidParams, Json, checked_prefill_params, prefill_body
-from disaggpair_router.metrics import Metrics
+from disaggpair_router.metrics import Fallback
 from disaggpair_router.pick import Endpoint
 from disaggpair_router.plans import Plan
 from disaggpair_router.request import TurnRequest
 from disaggpair_router.retries import RetryBudget
-from disaggpair_router.session import MissReason
-from disaggpair_router.turnlog import TurnRecord
+from disaggpair_router.seen.turns import SeenTurn
 from disaggpair_router.upstream import Engines
 
 RETRY_AFTER_S = 2
@@ -66,14 +65,12 @@ class PrefillLeg:
         *,
         engines: Engines,
         endpoints: Endpoints,
-        metrics: Metrics,
         retries: RetryBudget,
         limit_s: float,
         clock: Callable[[], float],
     ) -> None:
         self._engines = engines
         self._endpoints = endpoints
-        self._metrics = metrics
         self._retries = retries
         self._limit_s = limit_s
         self._clock = clock
@@ -85,7 +82,7 @@ class PrefillLeg:
         kv: TurnKV,
         plan: Plan,
         client: Client,
-        record: TurnRecord,
+        record: SeenTurn,
         avoid: Collection[str] = (),
     ) -> Prefilled:
         """Prefill a turn, or find the engine that serves it alone.
@@ -94,7 +91,8 @@ class PrefillLeg:
         served, and ClientLeft when nobody waits any more.
         """
         if request.alone:
-            record.way, record.miss = "SINGLE", "unsupported"
+            record.way = "SINGLE"
+            record.missed("unsupported")
             return Prefilled(self._one_engine(avoid))
         tried = set(avoid)
         failure: EngineFailed | None = None
@@ -104,7 +102,7 @@ class PrefillLeg:
             choice = self._endpoints.choose(holder=kv.holder, avoid=tried)
             if choice is None or choice.prefill is None:
                 break
-            if attempt and not self._may_repeat(failure, choice.prefill, tried):
+            if attempt and not self._may_repeat(failure, choice.prefill, tried, record):
                 break
             try:
                 return await self._attempt(request, kv, plan, choice.prefill, choice.decode, record)
@@ -114,15 +112,19 @@ class PrefillLeg:
         return self._alone(failure, record, avoid)
 
     def _may_repeat(
-        self, failure: EngineFailed | None, prefill: Endpoint, tried: Collection[str]
+        self,
+        failure: EngineFailed | None,
+        prefill: Endpoint,
+        tried: Collection[str],
+        record: SeenTurn,
     ) -> bool:
         """Whether a leg may be sent again: not to a busy P, and within the budget."""
         if isinstance(failure, EngineBusy) and prefill.name in tried:
             return False
         if not self._retries.take():
-            self._metrics.refused_retries.labels("prefill").inc()
+            record.not_retried("prefill")
             return False
-        self._metrics.retries.labels("prefill").inc()
+        record.retried("prefill")
         return True
 
     async def _attempt(
@@ -132,23 +134,24 @@ class PrefillLeg:
         plan: Plan,
         prefill: Endpoint,
         decode: Endpoint,
-        record: TurnRecord,
+        record: SeenTurn,
     ) -> Prefilled:
-        found = await kv.claim(prefill) if plan.may_read else "not_worth"
+        with record.claiming():
+            found = await kv.claim(prefill) if plan.may_read else "not_worth"
         claim = None if isinstance(found, str) else found
         handle = claim.handle.for_prefill() if claim else None
         if isinstance(found, str):
-            record.way, record.miss = "FULL", record.miss or found
+            record.way = "FULL"
+            record.missed(found)
         else:
             record.way, record.miss = "PULL", None
-        began = self._clock()
         try:
             # Without the reservation a burst of turns would choose the same decode engine.
             with (
                 self._endpoints.reserved(decode),
                 plan.prefilling(prefill.name, reads=claim is not None) as note,
             ):
-                reply = await self._send(request, prefill, handle)
+                reply = await self._send(request, prefill, handle, record)
                 note.cached_tokens = _cached(reply)
         except (ClientError, EngineFailed) as error:
             self._settle(error, claim, prefill, record)
@@ -157,25 +160,27 @@ class PrefillLeg:
             if claim is not None:
                 claim.give_up()
             raise
-        finally:
-            record.prefill_s = self._clock() - began
-            self._metrics.leg_seconds.labels("prefill").observe(record.prefill_s)
-        record.add_usage(reply.get("usage"))
+        record.add_prompt_usage(reply.get("usage"))
         decode = self._endpoints.still_or_other(prefill, decode)
         try:
             return Prefilled(decode, checked_prefill_params(reply.get(KV_TRANSFER_PARAMS)))
         except InvalidParams:
             # D must not be told to read what is not there, and an empty object of parameters
             # would make it pin blocks for ever.
-            self._fall_back("no_params", record)
+            record.fell_back("no_params")
             self._complain(prefill)
             return Prefilled(decode)
 
-    async def _send(self, request: TurnRequest, prefill: Endpoint, handle: object) -> Json:
+    async def _send(
+        self, request: TurnRequest, prefill: Endpoint, handle: object, record: SeenTurn
+    ) -> Json:
         body = prefill_body(request.api, request.body, handle)
-        with self._endpoints.leg(prefill):
+        with (
+            self._endpoints.leg(prefill),
+            record.leg("prefill", prefill, request.headers) as headers,
+        ):
             async with self._engines.post(
-                prefill, request.path, body, request.headers, limit_s=self._limit_s
+                prefill, request.path, body, headers, limit_s=self._limit_s
             ) as reply:
                 raw = await reply.whole(self._limit_s)
         try:
@@ -191,7 +196,7 @@ class PrefillLeg:
         error: ClientError | EngineFailed,
         claim: Claim | None,
         prefill: Endpoint,
-        record: TurnRecord,
+        record: SeenTurn,
     ) -> None:
         """What a failed attempt means for the handle and for later turns."""
         if isinstance(error, EngineBusy):
@@ -212,15 +217,15 @@ class PrefillLeg:
             self._endpoints.suspect(prefill, _SILENT_PAUSE_S)
 
     def _alone(
-        self, failure: EngineFailed | None, record: TurnRecord, avoid: Collection[str]
+        self, failure: EngineFailed | None, record: SeenTurn, avoid: Collection[str]
     ) -> Prefilled:
         if not self._endpoints.single_engine:
             if failure is None or isinstance(failure, Unreachable):
                 raise _nothing_ready() from failure
             raise failure
         engine = self._one_engine(avoid)
-        missing = "no_decode" if engine.role == "prefill" else "no_prefill"
-        self._fall_back("prefill_failed" if failure else missing, record)
+        missing: Fallback = "no_decode" if engine.role == "prefill" else "no_prefill"
+        record.fell_back("prefill_failed" if failure else missing)
         return Prefilled(engine)
 
     def _complain(self, prefill: Endpoint) -> None:
@@ -232,11 +237,6 @@ class PrefillLeg:
                 "a prefill engine gave no transfer parameters, so decode computed the turn "
                 "alone. Do both roles have --kv-transfer-config?"
             )
-
-    def _fall_back(self, reason: str, record: TurnRecord) -> None:
-        missing: MissReason = "no_decode" if reason == "no_decode" else "no_prefill"
-        record.way, record.miss = "SINGLE", record.miss or missing
-        self._metrics.fallbacks.labels(reason).inc()
 
     def _one_engine(self, avoid: Collection[str]) -> Endpoint:
         choice = self._endpoints.choose(avoid=avoid, single=True)

@@ -21,6 +21,7 @@ from disaggpair_router.environment import Environment
 from disaggpair_router.held import HeldKV
 from disaggpair_router.probe import Probe, static_endpoints
 from disaggpair_router.running import Running
+from disaggpair_router.seen.loop import sample_delay
 from disaggpair_router.tenantfiles import TenantFiles
 
 logger = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ async def running_router(
         for work in parts.held.tasks():
             await stack.enter_async_context(_background(work, parts.running))
         await stack.enter_async_context(_background(_expire(parts.held), parts.running))
+        delay = sample_delay(parts.metrics.loop_delay_seconds.observe, time.monotonic)
+        await stack.enter_async_context(_background(delay, parts.running))
         if tenants is not None:
             reading = tenants.run(config.tenants.reload_s)
             await stack.enter_async_context(_background(reading, parts.running))

@@ -11,7 +11,6 @@ from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.errors import (
     ClientLeft,
     EngineBusy,
-    RouterError,
     Unreachable,
 )
 from disaggpair_router.held import HeldKV, TurnKV
@@ -20,10 +19,8 @@ from disaggpair_router.plans import Plan, Plans
 from disaggpair_router.prefill import UNREACHABLE_PAUSE_S, Prefilled, PrefillLeg
 from disaggpair_router.request import TurnRequest
 from disaggpair_router.retries import RetryBudget
-from disaggpair_router.turnlog import TurnRecord, log_turn
-
-_CLIENT_CLOSED = 499
-"""Status in the log of a turn whose client left."""
+from disaggpair_router.seen.tracing import Tracer
+from disaggpair_router.seen.turns import SeenTurn
 
 
 class Turns:
@@ -39,6 +36,7 @@ class Turns:
         retries: RetryBudget,
         endpoints: Endpoints,
         metrics: Metrics,
+        tracer: Tracer,
         clock: Callable[[], float],
     ) -> None:
         self._held = held
@@ -48,34 +46,37 @@ class Turns:
         self._decode = decode
         self._endpoints = endpoints
         self._metrics = metrics
+        self._tracer = tracer
         self._clock = clock
 
-    async def run(self, request: TurnRequest, client: Client) -> bytes | None:
+    def now(self) -> float:
+        """The time by the clock of turns."""
+        return self._clock()
+
+    async def run(
+        self, request: TurnRequest, client: Client, received: float | None = None
+    ) -> bytes | None:
         """The answer's body, or None when the client got a stream.
 
-        Raises RouterError, which is the answer unless the stream has begun, or ClientLeft.
+        `received` is when the request's last byte was read, now by default. Raises RouterError,
+        which is the answer unless the stream has begun, or ClientLeft.
         """
-        record = TurnRecord(request.request_id, request.conversation.label, self._clock())
+        record = SeenTurn(
+            request,
+            self._clock() if received is None else received,
+            metrics=self._metrics,
+            clock=self._clock,
+            trace=self._tracer.turn(request.headers),
+        )
         try:
             return await self._legs(request, client, record)
-        except ClientLeft as left:
-            record.status = _CLIENT_CLOSED
-            record.error = f"client_left_{left.stage}"
-            self._metrics.disconnects.labels(left.stage).inc()
-            raise
-        except RouterError as error:
-            record.status = 200 if client.has_begun else error.status
-            record.error = error.code
-            self._metrics.errors.labels(error.code).inc()
-            raise
-        except Exception:
-            record.status, record.error = RouterError.status, RouterError.code
-            self._metrics.errors.labels(RouterError.code).inc()
+        except Exception as error:
+            record.failed(error, has_begun=client.has_begun)
             raise
         finally:
-            self._finish(record)
+            record.end()
 
-    async def _legs(self, request: TurnRequest, client: Client, record: TurnRecord) -> bytes | None:
+    async def _legs(self, request: TurnRequest, client: Client, record: SeenTurn) -> bytes | None:
         avoid: set[str] = set()
         kv = self._held.turn(request)
         plan = self._plans.plan(request, kv)
@@ -95,14 +96,14 @@ class Turns:
                     self._endpoints.suspect(failed, UNREACHABLE_PAUSE_S)
                 else:
                     self._endpoints.busy(failed, error.retry_after_s or 0)
-                if avoid or client.has_begun or not self._may_repeat(failed.name):
+                if avoid or client.has_begun or not self._may_repeat(failed.name, record):
                     raise
                 # D frees P's blocks when it refuses a request, so P's parameters are used up.
                 avoid.add(failed.name)
-                self._metrics.retries.labels("decode").inc()
+                record.retried("decode")
 
     async def _direct(
-        self, request: TurnRequest, kv: TurnKV, plan: Plan, client: Client, record: TurnRecord
+        self, request: TurnRequest, kv: TurnKV, plan: Plan, client: Client, record: SeenTurn
     ) -> Prefilled | None:
         """The engine that computes the turn alone because it holds the history; None for P's."""
         choice = None if request.alone else self._endpoints.choose(holder=kv.holder)
@@ -111,25 +112,19 @@ class Turns:
             return None
         if client.is_gone:
             raise ClientLeft("before")
-        params = await kv.claim_direct()
+        with record.claiming():
+            params = await kv.claim_direct()
         if isinstance(params, str):
             return None
         record.way = "DIRECT"
         return Prefilled(choice.decode, params)
 
-    def _may_repeat(self, name: str) -> bool:
+    def _may_repeat(self, name: str, record: SeenTurn) -> bool:
         """Whether there is another D, and the budget for a second attempt."""
         other = self._endpoints.choose(avoid={name})
         if other is None or other.decode.name == name:
             return False
         if not self._retries.take():
-            self._metrics.refused_retries.labels("decode").inc()
+            record.not_retried("decode")
             return False
         return True
-
-    def _finish(self, record: TurnRecord) -> None:
-        record.total_s = self._clock() - record.started
-        self._metrics.turns.labels(record.way).inc()
-        if record.lookup is not None:
-            self._metrics.lookups.labels(record.lookup.lower(), record.miss or "").inc()
-        log_turn(record)

@@ -1,4 +1,8 @@
-"""One line per turn: the record a turn fills in and how it is written. No prompt ever enters."""
+"""One line per turn: the record a turn fills in and how it is written. No prompt ever enters.
+
+The fields of a line are a format that other programs read (docs/router.md, "The line of a turn"):
+names and meanings stay, and new ones may be added.
+"""
 
 import json
 import logging
@@ -8,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from disaggpair_router.session import MissReason
-from disaggpair_router.usage import usage_of
+from disaggpair_router.usage import Usage, usage_of
 
 Way = Literal["FULL", "PULL", "DIRECT", "SINGLE", "NONE"]
 """Both legs, P computes all; both legs, P reads from D; D alone, which holds the history; one
@@ -25,8 +29,12 @@ class TurnRecord:
 
     request_id: str
     conversation: str
+    """A keyed digest, see `conversation.Conversation.label`."""
     started: float
-    """Monotonic seconds, as every time here."""
+    """When the request's last byte was read, in monotonic seconds."""
+    api: str = ""
+    stream: bool = False
+    tenant: str = ""
     way: Way = "NONE"
     miss: MissReason | None = None
     """Why no handle was used; None when one was, or when none was looked for."""
@@ -36,20 +44,44 @@ class TurnRecord:
     """Seconds to the first token that each way was taken to need."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    retries: int = 0
+    """Legs that were sent a second time."""
+    before_s: float | None = None
+    """From the start to the first leg, the claim included."""
+    claim_s: float | None = None
     prefill_s: float | None = None
+    between_s: float | None = None
+    """From the end of the P leg to the D leg."""
+    decode_first_byte_s: float | None = None
+    """From the D leg to its first byte; to the end of an answer that is not streamed."""
+    after_s: float | None = None
+    """From D's first byte to the client's; of an answer that is not streamed from D's last."""
     first_byte_s: float | None = None
-    """From the start of the turn, as the client sees it."""
+    """From the start of the turn, as the client of a stream sees it."""
     total_s: float | None = None
     status: int = 200
     error: str = ""
     """Code of the error, also of one inside a stream whose status was 200."""
 
+    def add_prompt_usage(self, usage: object) -> None:
+        """Take the P leg's usage; its one token is no answer."""
+        self._add_prompt(usage_of(usage), cached=True)
+
     def add_usage(self, usage: object) -> None:
-        """Take the counts of a usage object; a later leg's replace an earlier one's."""
+        """Take the usage of the leg that answered.
+
+        After a P leg its cached tokens are those that D read from P, so they do not count.
+        """
         told = usage_of(usage)
+        self._add_prompt(told, cached=self.prefill_s is None)
+        if told.answer is not None:
+            self.completion_tokens = told.answer
+
+    def _add_prompt(self, told: Usage, *, cached: bool) -> None:
         if told.prompt is not None:
             self.prompt_tokens = told.prompt
-        if told.cached is not None:
+        if cached and told.cached is not None:
             self.cached_tokens = told.cached
 
     @property
@@ -64,6 +96,9 @@ class TurnRecord:
         fields = {
             "request": self.request_id,
             "conversation": self.conversation,
+            "tenant": self.tenant or None,
+            "api": self.api or None,
+            "stream": self.stream,
             "way": self.way,
             "kv": self.lookup,
             "reason": self.miss,
@@ -71,7 +106,14 @@ class TurnRecord:
             "estimated_ms": {way: _ms(value) for way, value in self.estimates.items()} or None,
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,
+            "completion_tokens": self.completion_tokens,
+            "retries": self.retries or None,
+            "before_ms": _ms(self.before_s),
+            "claim_ms": _ms(self.claim_s),
             "prefill_ms": _ms(self.prefill_s),
+            "between_ms": _ms(self.between_s),
+            "decode_first_byte_ms": _ms(self.decode_first_byte_s),
+            "after_ms": _ms(self.after_s),
             "first_byte_ms": _ms(self.first_byte_s),
             "total_ms": _ms(self.total_s),
             "status": self.status,
@@ -98,7 +140,10 @@ class LineFormatter(logging.Formatter):
         fields: dict[str, Any] = turn.fields() if isinstance(turn, TurnRecord) else {}
         traceback = self.formatException(record.exc_info) if record.exc_info else ""
         if self._json:
-            line = {"time": time, "level": record.levelname.lower()}
+            line: dict[str, Any] = {"time": time, "level": record.levelname.lower()}
+            if isinstance(turn, TurnRecord):
+                # Readers count the pauses between the turns of a conversation.
+                line["ts"] = round(record.created - (turn.total_s or 0.0), 3)
             line |= fields or {"message": record.getMessage()}
             return json.dumps(line | ({"traceback": traceback} if traceback else {}))
         if not fields:
@@ -121,4 +166,4 @@ def _word(name: str, value: object) -> str:
 
 
 def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1_000, 1)
+    return None if seconds is None else round(seconds * 1_000, 2)

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from random import Random
+from typing import get_args
 
 from disaggpair_connector.contract import LEASE_KEY_ENV
 from disaggpair_router.config import KVTransfer, LeaseAccess
@@ -15,7 +17,7 @@ from disaggpair_router.leases.claims import Claims
 from disaggpair_router.leases.client import LeaseClient
 from disaggpair_router.leases.follow import Followers
 from disaggpair_router.leases.release import LeaseReleases
-from disaggpair_router.leases.rows import Row
+from disaggpair_router.leases.rows import Row, State
 from disaggpair_router.leases.source import Leases
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.pauses import Pauses
@@ -35,6 +37,8 @@ def leases_of(
     board = LeaseBoard()
     endpoints.on_loss(lambda name, incarnation: board.drop_endpoint(name, but=incarnation))
     metrics.handles.set_function(lambda: board.granted)
+    for state in get_args(State):
+        metrics.leases.labels(state).set_function(partial(board.count, state))
     client = LeaseClient(key=environment.lease_key, claim_s=access.claim_s)
 
     def seen(row: Row) -> None:
@@ -57,6 +61,7 @@ def leases_of(
         releases=releases,
         endpoints=endpoints,
         pauses=Pauses(kv.pull_pause_s, clock),
+        metrics=metrics,
         clock=clock,
     )
     return Leases(

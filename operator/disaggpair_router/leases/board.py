@@ -4,6 +4,7 @@ A copy may be late by the time that an event travels. That costs a claim that D 
 that finds nothing; never a wrong use, since D alone decides who has a lease.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
@@ -56,7 +57,7 @@ class LeaseBoard:
         self._copies: dict[Owner, _Copy] = {}
         self._by_id: _Places = {}
         self._by_history: _Places = {}
-        self._granted = 0
+        self._counts: Counter[State] = Counter()
 
     def __len__(self) -> int:
         return sum(len(copy.rows) for copy in self._copies.values())
@@ -64,7 +65,11 @@ class LeaseBoard:
     @property
     def granted(self) -> int:
         """Leases that wait for a turn, those of other routers' kinds among them."""
-        return self._granted
+        return self._counts["granted"]
+
+    def count(self, state: State) -> int:
+        """Leases in a state."""
+        return self._counts[state]
 
     def __iter__(self) -> Iterator[Found]:
         for owner, copy in self._copies.items():
@@ -198,7 +203,7 @@ class LeaseBoard:
             _leave(self._by_history, row.place.history, (owner, lease))
 
     def _count(self, row: Row, by: int) -> None:
-        self._granted += by * (row.state == "granted")
+        self._counts[row.state] += by
 
 
 def _scope(found: Found) -> bytes:

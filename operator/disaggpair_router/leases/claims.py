@@ -16,6 +16,7 @@ from disaggpair_router.leases.follow import Followers
 from disaggpair_router.leases.place import Place, Wanted
 from disaggpair_router.leases.release import LeaseReleases
 from disaggpair_router.leases.rows import Row
+from disaggpair_router.metrics import ClaimResult, Metrics
 from disaggpair_router.pauses import Pauses
 from disaggpair_router.pick import Endpoint, may_pair
 from disaggpair_router.session import MissReason
@@ -61,6 +62,7 @@ class Claims:
         releases: queue for leases that are over.
         endpoints: the engines.
         pauses: engines between which nothing is read for a time.
+        metrics: where claims are counted.
         clock: seconds that only grow.
     """
 
@@ -73,9 +75,11 @@ class Claims:
         releases: LeaseReleases,
         endpoints: Endpoints,
         pauses: Pauses,
+        metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
         self.pauses = pauses
+        self._metrics = metrics
         self._board = board
         self._client = client
         self._followers = followers
@@ -188,12 +192,20 @@ class Claims:
         if listener is None:
             return "other_engine"
         self._board.mark(found, "claimed")
+        began = self._clock()
+        result: ClaimResult = "unreachable"
         try:
-            return dict(await self._client.claim(listener, found.row.id, purpose))
+            params = dict(await self._client.claim(listener, found.row.id, purpose))
+            result = "won"
+            return params
         except ListenerError as error:
+            result = error.reason
             if error.reason == "gone":
                 self._board.forget(found)
             return error.reason
+        finally:
+            self._metrics.claims.labels(purpose, result).inc()
+            self._metrics.claim_seconds.observe(self._clock() - began)
 
     async def _awaited(self, wanted: Wanted) -> bool:
         """Whether a lease has come that a turn ended with just now."""

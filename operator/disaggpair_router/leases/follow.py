@@ -63,6 +63,10 @@ class Followers:
         """Whether the engine's listener answers."""
         return owner in self._tasks and owner not in self._silent
 
+    def states(self) -> dict[tuple[str, int], bool]:
+        """Every listener, by engine and rank: whether it answers."""
+        return {(owner.endpoint, owner.rank): self.can_claim(owner) for owner in self._tasks}
+
     def listener(self, owner: Owner) -> str | None:
         """Base URL of an engine's listener; None when the engine is gone."""
         endpoint = self._endpoints.get(owner.endpoint)

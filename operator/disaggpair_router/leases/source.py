@@ -10,8 +10,8 @@ from typing import Any
 
 from disaggpair_connector.contract import PAIR_PARAMS
 from disaggpair_router.answer import Answer
-from disaggpair_router.conversation import Keys
-from disaggpair_router.held import HeldHistory
+from disaggpair_router.conversation import Keys, label_of
+from disaggpair_router.held import HeldHistory, HeldRow
 from disaggpair_router.history import History
 from disaggpair_router.kv import InvalidParams, Json, checked_handle
 from disaggpair_router.leases.board import Found, LeaseBoard, Owner
@@ -171,6 +171,27 @@ class Leases:
     def expire(self) -> None:
         """See `held.HeldKV`."""
         self.claims.expire()
+
+    def rows(self) -> Iterator[HeldRow]:
+        """See `held.HeldKV`."""
+        now = self._unix_clock()
+        for owner, row in ((found.owner, found.row) for found in self.board):
+            yield HeldRow(
+                conversation=label_of(row.place.id) if row.place else "",
+                engine=owner.endpoint,
+                rank=owner.rank,
+                state=row.state,
+                tokens=row.tokens,
+                age_s=now - row.created,
+            )
+
+    def listeners(self) -> Mapping[tuple[str, int], bool]:
+        """See `held.HeldKV`."""
+        return self._followers.states()
+
+    def pauses(self) -> Sequence[tuple[str, str, float]]:
+        """See `held.HeldKV`."""
+        return self.claims.pauses.active()
 
     async def start(self) -> None:
         """See `held.HeldKV`."""

@@ -115,7 +115,7 @@ async def test_h18_decode_is_cut_at_once_after_its_first_byte(stage: Stage) -> N
     stage.prefill_gate.set()
     stage.decode.script = endless
     await stage.left(
-        lambda: stage.front.count("ttft_seconds_count") == 1,
+        lambda: stage.front.count("ttft_seconds_count", way="FULL") == 1,
         stream=True,
     )
     await eventually(lambda: stage.decode.lost_connections == 1, bound_s=5)
@@ -137,7 +137,7 @@ async def test_h19_a_handle_that_has_come_is_kept(stage: Stage) -> None:
 
     stage.prefill_gate.set()
     stage.decode.script = late_end
-    await stage.left(lambda: stage.front.count("ttft_seconds_count") == 1, stream=True)
+    await stage.left(lambda: stage.front.count("ttft_seconds_count", way="FULL") == 1, stream=True)
     await eventually(lambda: stage.front.router.parts.running.abandoned == 1)
     stage.decode_gate.set()
     await eventually(lambda: stage.front.handles == 1)

@@ -218,7 +218,8 @@ async def test_an_unexpected_exception_is_a_500_that_says_nothing(
 async def test_an_unexpected_exception_in_a_stream_is_its_last_event(
     front: Routed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def breaks(_request: Any, _kv: Any, _prefilled: Any, client: Any, _record: Any) -> None:
+    async def breaks(*given: Any) -> None:
+        client = given[-2]
         await client.write(b'data: {"choices": []}\n\n')
         raise ZeroDivisionError("secret")
 
