@@ -21,6 +21,7 @@ from disaggpair_connector.listener_clients import Clients
 from disaggpair_connector.listener_connection import Connection, Limits, Lost
 from disaggpair_connector.listener_http import LAST_CHUNK, STREAM_HEAD, Refused, chunk
 from disaggpair_connector.listener_routes import Routes, Watch
+from disaggpair_connector.refusals import Refusals
 from disaggpair_connector.table import Gone
 
 _BACKLOG: Final = 128
@@ -46,6 +47,7 @@ class LeaseListener:
         block_size: tokens per block, for readers.
         read_s: seconds that readers are told to have.
         limits: of connections and times.
+        refusals: how fast it refuses.
         log: for faults of ours; nothing of a request is written.
     """
 
@@ -59,8 +61,10 @@ class LeaseListener:
         block_size: int,
         read_s: float,
         limits: Limits | None = None,
+        refusals: Refusals | None = None,
         log: logging.Logger | None = None,
     ) -> None:
+        self._refusals = refusals or Refusals(time.monotonic)
         self._limits = limits or Limits()
         self._book = book
         self._host = host
@@ -173,6 +177,8 @@ class LeaseListener:
             else:
                 connection.send(found)
         except Refused as refused:
+            if (delay_s := self._refusals.delay_s()) > 0:
+                self._stopping.wait(delay_s)
             connection.send(refused.answer())
             return not refused.close
         except Lost:
