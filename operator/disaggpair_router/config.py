@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from disaggpair_connector.contract import EXPIRY_MARGIN_S
+from disaggpair_router.seen.config import Tracing
 from disaggpair_router.way.config import WayConfig as WayConfig  # part of this model
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
@@ -249,6 +250,8 @@ class RouterConfig(_Part):
     only. Without it P reads whatever is held and computes the rest."""
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
+    tracing: Tracing | None = None
+    """Where traces of turns are sent; None for no traces."""
 
     @model_validator(mode="after")
     def _tenant_is_no_conversation(self) -> Self:

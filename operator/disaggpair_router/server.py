@@ -18,10 +18,13 @@ from disaggpair_router.app import metrics_application
 from disaggpair_router.assembly import Parts, assemble
 from disaggpair_router.config import RouterConfig, StaticEndpoints
 from disaggpair_router.environment import Environment
+from disaggpair_router.errors import ConfigError
 from disaggpair_router.held import HeldKV
 from disaggpair_router.probe import Probe, static_endpoints
 from disaggpair_router.running import Running
+from disaggpair_router.seen.config import Tracing
 from disaggpair_router.seen.loop import sample_delay
+from disaggpair_router.seen.tracing import Tracer
 from disaggpair_router.tenantfiles import TenantFiles
 
 logger = logging.getLogger(__name__)
@@ -49,7 +52,7 @@ async def running_router(
 ) -> AsyncIterator[Router]:
     """Serve while the block runs; then take no more, finish the turns, release the handles.
 
-    Raises ConfigError when the tenants' keys cannot be read.
+    Raises ConfigError when the tenants' keys cannot be read, or what tracing needs is not there.
     """
     environment = environment or Environment()
     parts = assemble(config, clock, environment)
@@ -57,6 +60,9 @@ async def running_router(
         logger.warning("whoever reaches this router uses its engine key: it asks for no API key")
     tenants = _tenant_files(config, parts)
     async with AsyncExitStack() as stack:
+        if config.tracing is not None:
+            parts.routes.turns.tracer = tracer = _tracer(config.tracing, config.pair)
+            stack.push_async_callback(asyncio.to_thread, tracer.close)
         await stack.enter_async_context(parts.engines)
         await parts.held.start()
         if config.metrics_port:
@@ -103,6 +109,17 @@ async def serve(config: RouterConfig, environment: Environment) -> None:
     async with running_router(config, environment=environment):
         await stop.wait()
         logger.info("stopping: turns in flight have %g s", config.timeouts.drain_s)
+
+
+def _tracer(tracing: Tracing, pair: str) -> Tracer:
+    try:
+        # A router without tracing needs none of it, and it takes a fifth of a second to import.
+        from disaggpair_router.seen.otel import otlp_tracer
+    except ImportError:
+        raise ConfigError(
+            "tracing is set, but OpenTelemetry is not installed: install disaggpair[tracing]."
+        ) from None
+    return otlp_tracer(tracing, pair)
 
 
 def _tenant_files(config: RouterConfig, parts: Parts) -> TenantFiles | None:

@@ -46,7 +46,8 @@ class Turns:
         self._decode = decode
         self._endpoints = endpoints
         self._metrics = metrics
-        self._tracer = tracer
+        self.tracer = tracer
+        """Makes the traces; may be replaced before the first turn."""
         self._clock = clock
 
     def now(self) -> float:
@@ -66,7 +67,7 @@ class Turns:
             self._clock() if received is None else received,
             metrics=self._metrics,
             clock=self._clock,
-            trace=self._tracer.turn(request.headers),
+            trace=self.tracer.turn(request.headers),
         )
         try:
             return await self._legs(request, client, record)

@@ -35,6 +35,8 @@ class TurnRecord:
     api: str = ""
     stream: bool = False
     tenant: str = ""
+    trace: str = ""
+    """Id of the turn's trace, if one is recorded."""
     way: Way = "NONE"
     miss: MissReason | None = None
     """Why no handle was used; None when one was, or when none was looked for."""
@@ -97,6 +99,7 @@ class TurnRecord:
             "request": self.request_id,
             "conversation": self.conversation,
             "tenant": self.tenant or None,
+            "trace": self.trace or None,
             "api": self.api or None,
             "stream": self.stream,
             "way": self.way,

@@ -13,6 +13,11 @@ from disaggpair_router.turnlog import TurnRecord
 class TurnTrace(Protocol):
     """The trace of one turn. Names and values are words of the router's own, or counts."""
 
+    @property
+    def id(self) -> str:
+        """The trace's id in hexadecimal if it is recorded; else empty."""
+        ...
+
     def claim(self) -> AbstractContextManager[None]:
         """The span of a claim."""
         ...
@@ -46,6 +51,8 @@ class Tracer(Protocol):
 
 class NoTrace:
     """Without tracing a client's own context reaches the engines as it came."""
+
+    id = ""
 
     def claim(self) -> AbstractContextManager[None]:
         """See `TurnTrace`."""

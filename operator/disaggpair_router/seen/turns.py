@@ -46,6 +46,7 @@ class SeenTurn(TurnRecord):
             api=request.api,
             stream=request.stream,
             tenant=request.tenant,
+            trace=trace.id,
         )
         self._metrics = metrics
         self._clock = clock

@@ -41,7 +41,7 @@ def test_a_line_without_a_fault_is_one_line() -> None:
 
 def _full() -> TurnRecord:
     """A record of which everything is known."""
-    record = TurnRecord("r", "c", 1.0, api="chat", stream=True, tenant="t")
+    record = TurnRecord("r", "c", 1.0, api="chat", stream=True, tenant="t", trace="1")
     record.way, record.miss = "PULL", "edited"
     record.why, record.estimates, record.error, record.retries = "kept", {"PULL": 0.5}, "x", 1
     for name in ("prompt_tokens", "cached_tokens", "completion_tokens"):
