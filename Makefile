@@ -56,7 +56,7 @@ cluster-down: ## end the cluster of cluster-up
 # -- check -------------------------------------------------------------------------------------
 
 .PHONY: test
-test: forget check test-fast test-cluster test-e2e coverage ## everything that can run on this machine
+test: forget check test-fast test-clients test-cluster test-e2e coverage ## everything that can run on this machine
 
 .PHONY: forget
 forget: install
@@ -64,7 +64,11 @@ forget: install
 
 .PHONY: test-fast
 test-fast: install ## unit, golden, properties, contract: about a minute
-	$(BIN)/coverage run -m pytest -m "not cluster and not engines and not wheels" tests
+	$(BIN)/coverage run -m pytest -m "not cluster and not engines and not wheels and not clients" tests
+
+.PHONY: test-clients
+test-clients: platform install ## client libraries as they are, in front of simulated engines
+	$(BIN)/coverage run -m pytest -m clients tests
 
 .PHONY: test-cluster
 test-cluster: platform install ## a real control plane, process nodes, simulated engines
