@@ -11,7 +11,7 @@ from disaggpair_router.decode import DecodeLeg
 from disaggpair_router.door import Door
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.environment import Environment
-from disaggpair_router.handles import Handles
+from disaggpair_router.handleturn import HandleKV
 from disaggpair_router.held import HeldKV
 from disaggpair_router.leases.assembly import leases_of
 from disaggpair_router.metrics import Metrics
@@ -130,7 +130,7 @@ def _handles(
     endpoints: Endpoints,
     metrics: Metrics,
     clock: Callable[[], float],
-) -> Handles:
+) -> HandleKV:
     table = Conversations(
         max_entries=config.limits.max_conversations,
         max_bytes=config.limits.max_handle_bytes,
@@ -145,7 +145,7 @@ def _handles(
         metrics=metrics,
         per_s=config.kv.releases_per_s if config.kv.bidirectional else 0,
     )
-    return Handles(table, config=config.kv, endpoints=endpoints, releases=releases, clock=clock)
+    return HandleKV(table, config=config.kv, endpoints=endpoints, releases=releases, clock=clock)
 
 
 def _tenants(config: RouterConfig) -> Tenants:
