@@ -20,6 +20,7 @@ from disaggpair_router.errors import (
     error_head,
 )
 from disaggpair_router.kv import Api, without_transfer_keys
+from disaggpair_router.largebodies import Requests
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.prefill import RETRY_AFTER_S
 from disaggpair_router.request import RequestReader, TurnRequest, json_object, request_id
@@ -56,6 +57,7 @@ class Routes:
         self._keepalive_s = keepalive_s
         self.door = door
         self.reader = reader
+        self.requests = Requests(reader)
         self.turns = turns
         self._engines = engines
         self._endpoints = endpoints
@@ -98,7 +100,9 @@ class Routes:
         async def handle(http: web.Request) -> web.StreamResponse:
             raw = await _body(http)
             received = self.turns.now()
-            request = self.reader.read(api, raw, http.headers, http[_REQUEST_ID], http[_CALLER])
+            request = await self.requests.read(
+                api, raw, http.headers, http[_REQUEST_ID], http[_CALLER]
+            )
             headers = _reply_headers(request)
             client = HttpClient(http, headers)
             turn = self._running.start(self._turn(request, client, received))

@@ -23,7 +23,10 @@ _DATA_STARTS = (b"data:", b"\xef\xbb\xbfdata:")
 
 
 class StreamRelay(Learned):
-    """One stream. `feed` gives what goes on to the client; the rest is learned on the way."""
+    """One stream. `feed` gives what goes on to the client; the rest is learned on the way.
+
+    Of the answer up to `max_answer_bytes` are kept for `answer`; with less than 0, nothing is.
+    """
 
     def __init__(self, shape: StreamShape, *, max_event_bytes: int, max_answer_bytes: int) -> None:
         super().__init__()
@@ -67,7 +70,7 @@ class StreamRelay(Learned):
             self._shape.learn(_object(data), self)
             if self.error is not None:
                 return b""
-        if self._shape.has_answer(data):
+        if self._answer_room >= 0 and self._shape.has_answer(data):
             self._keep(data)
         return event
 

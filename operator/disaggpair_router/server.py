@@ -64,6 +64,7 @@ async def running_router(
             parts.routes.turns.tracer = tracer = _tracer(config.tracing, config.pair)
             stack.push_async_callback(asyncio.to_thread, tracer.close)
         await stack.enter_async_context(parts.engines)
+        stack.callback(parts.routes.requests.close)
         await parts.held.start()
         if config.metrics_port:
             metrics = web.AppRunner(

@@ -80,7 +80,7 @@ async def measure(args: argparse.Namespace, config: RouterConfig) -> None:
                 exchange.ask(head_of(PATH, len(body)), body, ended.set_result)
                 status = await ended
                 if status != 200:
-                    raise RuntimeError(f"status {status}")
+                    raise RuntimeError(f"status {status}: {exchange.body()[:300]!r}")
                 walls.append(1e3 * heart.wall)
                 cpus.append(1e3 * heart.cpu)
                 firsts.append(1e3 * (exchange.first_at - began))

@@ -13,6 +13,14 @@ def test_an_event_ends_at_an_empty_line_of_any_kind(end: bytes) -> None:
     assert split(b"data: a" + end + b"data: b" + end) == [b"data: a" + end, b"data: b" + end]
 
 
+def test_what_follows_the_last_of_many_events_is_held_back() -> None:
+    splitter = EventSplitter(1_000)
+    assert splitter.feed(b"data: a\n\ndata: b\n\n") == [b"data: a\n\n", b"data: b\n\n"]
+    assert splitter.feed(b"data: a\n\n\n") == [b"data: a\n\n"]
+    assert splitter.rest == b"\n"
+    assert splitter.feed(b"\n") == [b"\n\n"]
+
+
 def test_one_crlf_is_not_an_empty_line() -> None:
     assert split(b"data: a\r\ndata: b\r\n\r\n") == [b"data: a\r\ndata: b\r\n\r\n"]
 
