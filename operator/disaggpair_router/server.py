@@ -20,6 +20,7 @@ from disaggpair_router.config import RouterConfig, StaticEndpoints
 from disaggpair_router.environment import Environment
 from disaggpair_router.errors import ConfigError
 from disaggpair_router.held import HeldKV
+from disaggpair_router.listening import Listener
 from disaggpair_router.probe import Probe, static_endpoints
 from disaggpair_router.running import Running
 from disaggpair_router.seen.config import Tracing
@@ -71,7 +72,8 @@ async def running_router(
                 metrics_application(parts.metrics), access_log=None, logger=httplog.logger
             )
             stack.push_async_callback(metrics.cleanup)
-            await _listen(metrics, config.host, config.metrics_port)
+            await metrics.setup()
+            await web.TCPSite(metrics, config.host or None, config.metrics_port).start()
         stack.push_async_callback(parts.held.stop)
         await stack.enter_async_context(_background(_watch(config, parts), parts.running))
         if config.timeouts.canary_s:
@@ -95,8 +97,11 @@ async def running_router(
             logger=httplog.logger,
             shutdown_timeout=_CUT_S,
         )
-        stack.push_async_callback(_drain, api, parts, config.timeouts.drain_s)
-        port = await _listen(api, config.host, config.port)
+        await api.setup()
+        assert api.server is not None
+        listener = Listener(api.server)
+        stack.push_async_callback(_drain, api, listener, parts, config.timeouts.drain_s)
+        port = await listener.start(config.host, config.port)
         logger.info("router of pair %s listens on port %d", config.pair, port)
         yield Router(port, parts)
 
@@ -154,16 +159,9 @@ async def _watch(config: RouterConfig, parts: Parts) -> None:
         await watch_pods(config.endpoints, parts.endpoints)
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
-    await runner.setup()
-    await web.TCPSite(runner, host or None, port).start()
-    return int(runner.addresses[0][1])
-
-
-async def _drain(api: web.AppRunner, parts: Parts, limit_s: float) -> None:
+async def _drain(api: web.AppRunner, listener: Listener, parts: Parts, limit_s: float) -> None:
     parts.running.is_draining = True
-    for site in list(api.sites):
-        await site.stop()
+    listener.stop()
     if api.server is not None:
         # Connections close after the answer they are giving, idle ones now.
         api.server.pre_shutdown()
