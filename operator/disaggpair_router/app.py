@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+import orjson
 from aiohttp import web
 
 from disaggpair_router.apis.table import SHAPES
@@ -25,6 +26,7 @@ from disaggpair_router.metrics import Metrics
 from disaggpair_router.prefill import RETRY_AFTER_S
 from disaggpair_router.request import RequestReader, TurnRequest, json_object, request_id
 from disaggpair_router.running import Running
+from disaggpair_router.seen.debug import DebugPage
 from disaggpair_router.turn import Turns
 from disaggpair_router.upstream import Engines
 
@@ -181,7 +183,7 @@ class Routes:
         raise UnknownRoute("This path and method are not offered.")
 
 
-def metrics_application(metrics: Metrics) -> web.Application:
+def metrics_application(metrics: Metrics, debug: DebugPage | None = None) -> web.Application:
     """The metrics port."""
 
     async def handle(_: web.Request) -> web.Response:
@@ -191,7 +193,17 @@ def metrics_application(metrics: Metrics) -> web.Application:
 
     app = web.Application()
     app.router.add_get("/metrics", handle)
+    if debug is not None:
+        app.router.add_get("/debug/conversations", _debugging(debug))
     return app
+
+
+def _debugging(debug: DebugPage) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(http: web.Request) -> web.Response:
+        page = debug.page(http.query.get("conversation", ""))
+        return web.Response(body=orjson.dumps(page), content_type=_JSON)
+
+    return handle
 
 
 def _answering(handler: Handler, api: Api = "chat") -> Handler:

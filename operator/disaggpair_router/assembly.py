@@ -21,6 +21,7 @@ from disaggpair_router.release import Releases
 from disaggpair_router.request import RequestReader
 from disaggpair_router.retries import RetryBudget
 from disaggpair_router.running import Running
+from disaggpair_router.seen.debug import DebugPage
 from disaggpair_router.seen.state import show_state
 from disaggpair_router.seen.tracing import NoTracer
 from disaggpair_router.session import Conversations
@@ -43,6 +44,8 @@ class Parts:
     metrics: Metrics
     running: Running
     routes: Routes
+    debug: DebugPage | None
+    """None when it is switched off."""
 
 
 def assemble(config: RouterConfig, clock: Callable[[], float], environment: Environment) -> Parts:
@@ -121,7 +124,8 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
         limit_s=config.timeouts.canary_limit_s,
         clock=clock,
     )
-    return Parts(engines, endpoints, held, canary, metrics, running, routes)
+    debug = DebugPage(endpoints=endpoints, held=held, clock=clock) if config.debug else None
+    return Parts(engines, endpoints, held, canary, metrics, running, routes, debug)
 
 
 def _handles(

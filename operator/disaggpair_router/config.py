@@ -250,6 +250,8 @@ class RouterConfig(_Part):
     only. Without it P reads whatever is held and computes the rest."""
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
+    debug: bool = False
+    """Whether the metrics port has `/debug/conversations`."""
     tracing: Tracing | None = None
     """Where traces of turns are sent; None for no traces."""
 

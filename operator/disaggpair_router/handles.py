@@ -134,6 +134,11 @@ class Handles:
         self._table.expire(self._clock())
         self._pauses.expire()
 
+    @property
+    def count(self) -> int:
+        """See `held.HeldKV`."""
+        return self._table.handles
+
     def rows(self) -> Iterator[HeldRow]:
         """See `held.HeldKV`."""
         now = self._clock()

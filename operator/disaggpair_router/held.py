@@ -126,6 +126,11 @@ class HeldKV(Protocol):
         """Drop what is over; called now and then."""
         ...
 
+    @property
+    def count(self) -> int:
+        """How many conversations are held."""
+        ...
+
     def rows(self) -> Iterator[HeldRow]:
         """What is held now, for the debug page."""
         ...

@@ -69,7 +69,9 @@ async def running_router(
         await parts.held.start()
         if config.metrics_port:
             metrics = web.AppRunner(
-                metrics_application(parts.metrics), access_log=None, logger=httplog.logger
+                metrics_application(parts.metrics, parts.debug),
+                access_log=None,
+                logger=httplog.logger,
             )
             stack.push_async_callback(metrics.cleanup)
             await metrics.setup()

@@ -172,6 +172,11 @@ class Leases:
         """See `held.HeldKV`."""
         self.claims.expire()
 
+    @property
+    def count(self) -> int:
+        """See `held.HeldKV`."""
+        return len(self.board)
+
     def rows(self) -> Iterator[HeldRow]:
         """See `held.HeldKV`."""
         now = self._unix_clock()
