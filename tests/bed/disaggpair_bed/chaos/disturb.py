@@ -5,9 +5,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, Final
 
-import aiohttp
-
-from disaggpair_bed.chaos.bench import Bench
+from disaggpair_bed.chaos.bench import Bench, is_read_from
 from disaggpair_bed.chaos.fleet import Fleet
 from disaggpair_bed.chaos.record import Record
 from disaggpair_bed.simengine import RunningEngine
@@ -140,11 +138,15 @@ class Disturber:
         engine.faults.thaw()
 
     async def _sleep(self) -> None:
+        """Whoever lets an engine sleep has to see to it that nobody reads from it just then."""
         engine = self._engine()
-        async with aiohttp.ClientSession(engine.url) as http:
-            await http.post("/sleep?level=1")
-            await self._lasts()
-            await http.post("/wake_up")
+        if engine.closed or is_read_from(engine):
+            return
+        for one in engine.ranks.engines:
+            one.sleep(keeps_kv=False)
+        await self._lasts()
+        for one in engine.ranks.engines:
+            one.wake_up()
 
     async def _reset(self) -> None:
         for one in self._engine().ranks.engines:

@@ -11,6 +11,9 @@ from disaggpair_bed.chaos.truth import Said
 _COLUMNS: Final = ("right", "error", "broken", "cut", "left", "wrong", "silent", "odd")
 _FAULTS: Final = ("wrong", "silent", "odd")
 
+_ENDED_BADLY: Final = ("error", "abort")
+"""Reasons that an engine gives for an end under status 200."""
+
 
 @dataclass
 class Record:
@@ -71,7 +74,7 @@ def _judged(shot: Shot, came: Came, truth: tuple[Said, ...] | None) -> str:
     if came.outcome == "answered":
         if truth is None:
             return "wrong"
-        if any(one.finish == "error" for one in came.said):
+        if any(one.finish in _ENDED_BADLY for one in came.said):
             return "broken" if _is_beginning(came.said, truth) else "wrong"
         return "right" if came.said == truth else "wrong"
     if came.outcome in ("broken", "cut"):

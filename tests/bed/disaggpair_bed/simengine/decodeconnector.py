@@ -87,6 +87,8 @@ class DecodeConnector(PairConnector):
             self._stats.refused(error.code)
         else:
             self._direct[request.id] = leg.lease
+            if request.is_rejected:  # it ends at once and computes nothing
+                return
             self._oracle.continued(str(lease.handle["remote_request_id"]), request.identity)
 
     @property
