@@ -35,8 +35,8 @@ def _check_splitter(stream: bytes, pieces: list[bytes]) -> None:
     whole, cut = EventSplitter(len(stream) + 1), EventSplitter(len(stream) + 1)
     events = [event for piece in pieces for event in cut.feed(piece)]
     assert b"".join(events) + cut.rest == stream
-    datas = [event_data(event) for event in whole.feed(stream)]
-    assert list(filter(None, datas)) == list(filter(None, map(event_data, events)))
+    found = [event_data(event) for event in whole.feed(stream)]
+    assert list(filter(None, found)) == list(filter(None, map(event_data, events)))
 
 
 def _check_relay(shape: StreamShape, stream: bytes, pieces: list[bytes]) -> None:
