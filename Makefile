@@ -91,7 +91,7 @@ fuzz: install ## the router's parser of streams under a fuzzer for FUZZ_S second
 	$(UV) pip install --quiet --python $(RUN)/fuzz/bin/python atheris==3.0.0 orjson
 	mkdir -p $(RUN)/corpus
 	PYTHONPATH=operator:connector:tests/bed $(RUN)/fuzz/bin/python tests/fuzz/fuzz_stream.py \
-		-max_total_time=$(or $(FUZZ_S),60) -max_len=4096 $(RUN)/corpus
+		-max_total_time=$(or $(FUZZ_S),60) -max_len=4096 $(RUN)/corpus tests/fuzz/seeds
 
 .PHONY: coverage
 coverage: ## floors: 90 % over all, 100 % for the pure modules

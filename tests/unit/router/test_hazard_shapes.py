@@ -24,7 +24,7 @@ from disaggpair_router.relay import StreamRelay
 
 ID = {"conversation_id": "c-1"}
 LONG = "some words that make a prompt of more than sixty-four tokens " * 6
-HIDDEN = (b"kv_transfer_params", b"remote_", b"10.0.0.", b"D-engine", b"P-engine", b"5600")
+HIDDEN = (b"kv_transfer_params", b"remote_", b"10.0.0.", b"D-engine", b"P-engine")
 
 
 # 2c: what runs on D alone

@@ -32,6 +32,7 @@ class Fleet:
     def __init__(self, bench: Bench, record: Record) -> None:
         self._bench = bench
         self._record = record
+        self._started = 0
         self._running: list[tuple[AsyncExitStack, Routed]] = []
 
     async def start(self, *, wait_ready: bool = True) -> None:
@@ -41,9 +42,11 @@ class Fleet:
             "timeouts": TIMEOUTS,
             "kv": {"pull_pause_s": 0.5},
             "max_imbalance": 4,
-            # Of the ways every one is taken: by the choice, and by force.
-            "way": {"header": WAY_HEADER},
         }
+        # Every other router takes all ways, by the choice and by force.
+        self._started += 1
+        if self._started % 2:
+            config["way"] = {"header": WAY_HEADER}
         front = await stack.enter_async_context(self._bench.router(wait_ready=wait_ready, **config))
         self._running.append((stack, front))
 

@@ -89,6 +89,7 @@ class _Run:
         self._truth = Truth(bench.decode.options)
         self._disturber = Disturber(Random(plan.seed + 1), bench, self._fleet, record)
         self._begun = 0
+        self._is_over = False
 
     async def run(self) -> None:
         for _ in range(self._plan.routers):
@@ -100,10 +101,8 @@ class _Run:
             async with asyncio.TaskGroup() as clients:
                 for _ in range(self._plan.clients):
                     clients.create_task(self._talk(client))
-            disturbing.cancel()
-            await asyncio.wait({disturbing})
-            if not disturbing.cancelled():
-                disturbing.result()
+            self._is_over = True
+            await disturbing
             await self._disturber.end()
             await self._settle(client)
         await self._fleet.stop()
@@ -111,10 +110,9 @@ class _Run:
 
     async def _disturb(self) -> None:
         rng = Random(self._plan.seed + 2)
-        while True:
+        while not self._is_over:
             await asyncio.sleep(rng.uniform(0, self._plan.calm_s))
-            # What was begun is ended, too.
-            await asyncio.shield(self._disturber.act())
+            await self._disturber.act()
 
     async def _talk(self, client: Client) -> None:
         while self._record.turns < self._plan.turns:

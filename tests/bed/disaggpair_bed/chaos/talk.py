@@ -110,7 +110,7 @@ class Talk:
     @property
     def is_over(self) -> bool:
         """Whether it has become too long."""
-        return len(self.messages) > LONGEST or len(self.text or "") > 4_000
+        return len(self.messages) > LONGEST or len(self.text or "") > 1_500
 
     def shots(self) -> list[Shot]:
         """What is sent next; several requests at the same time for a fork."""
