@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 
 from disaggpair_router.app import Routes
 from disaggpair_router.canary import Canary
@@ -11,6 +12,7 @@ from disaggpair_router.decode import DecodeLeg
 from disaggpair_router.door import Door
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.environment import Environment
+from disaggpair_router.guard.checks import Guard
 from disaggpair_router.handleturn import HandleKV
 from disaggpair_router.held import HeldKV
 from disaggpair_router.leases.assembly import leases_of
@@ -44,6 +46,7 @@ class Parts:
     metrics: Metrics
     running: Running
     routes: Routes
+    guard: Guard
     debug: DebugPage | None
     """None when it is switched off."""
 
@@ -76,6 +79,13 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
         held = leases_of(config.kv, config.kv.leases, endpoints, metrics, environment, clock)
     else:
         held = _handles(config, engines, endpoints, metrics, clock)
+    guard = Guard(
+        config.guard,
+        engines=engines,
+        endpoints=endpoints,
+        metrics=metrics,
+        random=Random(),  # noqa: S311 - draws a sample
+    )
     turns = Turns(
         prefill=PrefillLeg(
             engines=engines,
@@ -96,6 +106,7 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
         endpoints=endpoints,
         metrics=metrics,
         tracer=NoTracer(),
+        guard=guard,
         clock=clock,
     )
     show_state(metrics, endpoints=endpoints, held=held, running=running)
@@ -125,7 +136,7 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
         clock=clock,
     )
     debug = DebugPage(endpoints=endpoints, held=held, clock=clock) if config.debug else None
-    return Parts(engines, endpoints, held, canary, metrics, running, routes, debug)
+    return Parts(engines, endpoints, held, canary, metrics, running, routes, guard, debug)
 
 
 def _handles(

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from disaggpair_connector.contract import EXPIRY_MARGIN_S
+from disaggpair_router.guard.config import GuardConfig
 from disaggpair_router.seen.config import Tracing
 from disaggpair_router.way.config import WayConfig as WayConfig  # part of this model
 
@@ -250,6 +251,7 @@ class RouterConfig(_Part):
     only. Without it P reads whatever is held and computes the rest."""
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
+    guard: GuardConfig = GuardConfig()
     debug: bool = False
     """Whether the metrics port has `/debug/conversations`."""
     tracing: Tracing | None = None

@@ -29,6 +29,10 @@ Fallback = Literal["no_prefill", "no_decode", "no_params", "prefill_failed"]
 ClaimResult = Literal["won", "gone", "claimed", "unreachable"]
 """`gone`: the lease had ended; `claimed`: another router has it."""
 
+GuardResult = Literal["match", "mismatch", "unstable", "uncached", "skipped", "failed"]
+"""See `guard.compare.Verdict`; `skipped`: there was too much to do, `failed`: an engine did not
+tell."""
+
 _PREFIX: Final = "disaggpair_router"
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _SHORT_SECONDS: Final = (
@@ -154,6 +158,11 @@ class Metrics:
             "engines",
             "Engines by role and by whether they get turns.",
             {"role": _LEGS, "state": get_args(EngineState)},
+        )
+        self.guard_checks = self._counter(
+            "guard_checks",
+            "Turns that were computed again, by what was found.",
+            {"result": get_args(GuardResult)},
         )
         self.abandoned = self._gauge("abandoned_turns", "Turns that run on without a client.")
         self.loop_delay_seconds = self._histogram(

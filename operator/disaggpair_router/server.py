@@ -80,6 +80,8 @@ async def running_router(
         await stack.enter_async_context(_background(_watch(config, parts), parts.running))
         if config.timeouts.canary_s:
             await stack.enter_async_context(_background(parts.canary.run(), parts.running))
+        if parts.guard.is_on:
+            await stack.enter_async_context(_background(parts.guard.run(), parts.running))
         for work in parts.held.tasks():
             await stack.enter_async_context(_background(work, parts.running))
         await stack.enter_async_context(_background(_expire(parts.held), parts.running))

@@ -13,6 +13,7 @@ from disaggpair_router.errors import (
     EngineBusy,
     Unreachable,
 )
+from disaggpair_router.guard.checks import Guard
 from disaggpair_router.held import HeldKV, TurnKV
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.plans import Plan, Plans
@@ -37,6 +38,7 @@ class Turns:
         endpoints: Endpoints,
         metrics: Metrics,
         tracer: Tracer,
+        guard: Guard,
         clock: Callable[[], float],
     ) -> None:
         self._held = held
@@ -48,6 +50,7 @@ class Turns:
         self._metrics = metrics
         self.tracer = tracer
         """Makes the traces; may be replaced before the first turn."""
+        self._guard = guard
         self._clock = clock
 
     def now(self) -> float:
@@ -70,7 +73,9 @@ class Turns:
             trace=self.tracer.turn(request.headers),
         )
         try:
-            return await self._legs(request, client, record)
+            body = await self._legs(request, client, record)
+            self._guard.saw(request, record)
+            return body
         except Exception as error:
             record.failed(error, has_begun=client.has_begun)
             raise

@@ -6,6 +6,7 @@ does. Times are of one clock.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from disaggpair_router.errors import ClientLeft, RouterError
 from disaggpair_router.metrics import Fallback, Leg, Metrics, Part
@@ -17,6 +18,15 @@ from disaggpair_router.turnlog import TurnRecord, Way, log_turn
 
 _CLIENT_CLOSED = 499
 """Status in the log of a turn whose client left."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentLeg:
+    """Where a leg went."""
+
+    engine: Endpoint
+    headers: Mapping[str, str]
+    """Without the context of its trace."""
 
 
 class SeenTurn(TurnRecord):
@@ -55,8 +65,8 @@ class SeenTurn(TurnRecord):
         self._decode_began = received
         self._arrived: float | None = None
         self._told: Way = "NONE"
-        self.legs: dict[Leg, Endpoint] = {}
-        """The engines of the legs that were sent last."""
+        self.legs: dict[Leg, SentLeg] = {}
+        """Those that were sent last."""
 
     # -- what legs tell ------------------------------------------------------------------------
 
@@ -76,7 +86,7 @@ class SeenTurn(TurnRecord):
     ) -> Iterator[Mapping[str, str]]:
         """A leg is in flight while the block runs; gives the headers to send it with."""
         began = self._clock()
-        self.legs[leg] = engine
+        self.legs[leg] = SentLeg(engine, headers)
         self._sent(leg, began)
         try:
             with self._trace.leg(leg, headers) as sent:

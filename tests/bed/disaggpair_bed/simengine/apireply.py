@@ -12,6 +12,7 @@ from disaggpair_bed.simengine.apirequest import Call
 from disaggpair_bed.simengine.options import EngineOptions
 from disaggpair_bed.simengine.sequence import Delta
 from disaggpair_bed.simengine.sse import event
+from disaggpair_bed.simengine.toymodel import top_logprobs
 
 DONE = b"data: [DONE]\n\n"
 
@@ -180,13 +181,22 @@ class Reply:
             return {
                 "tokens": [text for text, _ in pairs],
                 "token_logprobs": [value for _, value in pairs],
+                "top_logprobs": [self._tops(*pair) for pair in pairs],
             }
         return {
             "content": [
-                {"token": text, "logprob": value, "bytes": None, "top_logprobs": []}
+                {**_token(text, value), "top_logprobs": self._top_list(text, value)}
                 for text, value in pairs
             ]
         }
+
+    def _tops(self, sampled: str, value: float) -> dict[str, float]:
+        return top_logprobs(sampled, value, self._call.top_logprobs)
+
+    def _top_list(self, sampled: str, value: float) -> list[dict[str, Any]]:
+        if not self._call.top_logprobs:
+            return []
+        return [_token(*one) for one in self._tops(sampled, value).items()]
 
     def _usage(self, choices: Sequence[Choice]) -> dict[str, Any]:
         prompt = sum(map(len, self._call.prompts))
@@ -204,3 +214,7 @@ class Reply:
 
     def _event(self, choice: dict[str, Any], extra: dict[str, Any] | None = None) -> bytes:
         return event({**self._chunk_head, "choices": [choice], **(extra or {})})
+
+
+def _token(text: str, value: float) -> dict[str, Any]:
+    return {"token": text, "logprob": value, "bytes": None}

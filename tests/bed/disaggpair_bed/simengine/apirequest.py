@@ -36,6 +36,7 @@ class Call:
     stop: tuple[str, ...] = ()
     keep_stop: bool = False
     logprobs: bool = False
+    top_logprobs: int = 0
     prompt_logprobs: bool = False
     token_ids: bool = False
     """`return_token_ids`."""
@@ -93,6 +94,7 @@ def parse(body: object, *, chat: bool, options: EngineOptions) -> Call:
         stop=_stop(body),
         keep_stop=bool(body.get("include_stop_str_in_output")),
         logprobs=bool(body.get("logprobs")),
+        top_logprobs=int(body.get("top_logprobs" if chat else "logprobs") or 0),
         prompt_logprobs=body.get("prompt_logprobs") is not None,
         token_ids=bool(body.get("return_token_ids")),
         tool=marks.tool(body) if chat else None,

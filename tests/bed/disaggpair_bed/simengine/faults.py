@@ -37,6 +37,7 @@ KINDS: Final = {
     "hang_read": "a read of a peer's blocks does not end until the faults are cleared",
     "slow_read": "a read of a peer's blocks takes `delay_s` longer",
     "fail_read": "a read of a peer's blocks fails",
+    "corrupt_read": "a read of a peer's blocks brings other values, and nobody notices",
     "lease_status": "the lease listener answers with `status`",
     "lease_gone": "the lease listener answers 410",
     "lease_garbage": "the lease listener answers with what is no HTTP",

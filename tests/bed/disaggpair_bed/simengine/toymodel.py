@@ -1,5 +1,6 @@
 """What the model "samples": a word-like piece of four bytes, chosen by a digest of all KV."""
 
+import math
 from dataclasses import dataclass
 
 from disaggpair_bed.simengine import tokens as vocabulary
@@ -40,6 +41,15 @@ class ToyModel:
         if self.two_spellings:
             word = word[:3]
         return vocabulary.encode(word)[0]
+
+
+def top_logprobs(sampled: str, value: float, count: int) -> dict[str, float]:
+    """The most likely tokens by their text: the sampled one, and others that share the rest."""
+    tops, rest = {sampled: value}, 1.0 - math.exp(value)
+    for number in range(count - 1):
+        rest /= 2
+        tops[f" {_CONSONANTS[number % 16]}{number}"] = math.log(max(rest, 1e-30))
+    return tops
 
 
 def logprob(digest: int) -> float:

@@ -42,10 +42,13 @@ class Transfers:
         """
         try:
             await self._fault()
-            return await self._fetch(job)
+            data = await self._fetch(job)
         except TransferFailure:
             self._core.stats.failed_transfers += 1
             return None
+        if data is not None and self._faults.take("corrupt_read"):
+            return bytes(byte ^ 0x5A for byte in data)
+        return data
 
     async def _fault(self) -> None:
         if fault := self._faults.take("slow_read"):
