@@ -77,6 +77,7 @@ class DecodeLeg:
                 body,
                 sent,
                 limit_s=self._timeouts.decode_first_byte_s,
+                sent=record.sent,
             ) as reply:
                 if not whole:
                     await self._stream(

@@ -180,7 +180,7 @@ class PrefillLeg:
             record.leg("prefill", prefill, request.headers) as headers,
         ):
             async with self._engines.post(
-                prefill, request.path, body, headers, limit_s=self._limit_s
+                prefill, request.path, body, headers, limit_s=self._limit_s, sent=record.sent
             ) as reply:
                 raw = await reply.whole(self._limit_s)
         try:

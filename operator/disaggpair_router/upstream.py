@@ -4,7 +4,7 @@
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -66,6 +66,10 @@ class Reply:
         self._connection.close()
 
 
+def _nothing() -> None:
+    """For those who do not ask when a request has been sent."""
+
+
 class Exchange:
     """One request at one engine: sent when the block is entered, over when it is left."""
 
@@ -78,7 +82,9 @@ class Exchange:
         headers: Mapping[str, str],
         body: Mapping[str, Any] | None,
         limit_s: float,
+        sent: Callable[[], object] = _nothing,
     ) -> None:
+        self._sent = sent
         self._engines = engines
         self._target = target_of(endpoint.url)
         self._method = method
@@ -99,6 +105,7 @@ class Exchange:
             raise Unreachable("The engine cannot be reached.") from None
         try:
             connection.send(head, raw)
+            self._sent()
             await connection.head(self._limit_s)
             if connection.status != 200:
                 raise await self._engines.refusal(connection)
@@ -156,19 +163,22 @@ class Engines:
         headers: Mapping[str, str],
         *,
         limit_s: float,
+        sent: Callable[[], object] = _nothing,
     ) -> Exchange:
         """Send one leg and wait at most `limit_s` for the answer's head.
+
+        `sent` is called once the request has been given to its connection.
 
         The request id is new for every call: the engine builds `remote_request_id` from it, by
         which blocks are freed, so it must be unique and not guessable. Entering raises Unsendable
         before anything is sent, and ClientError or EngineFailed for every answer but 200.
         """
-        sent = {
+        given = {
             **headers,
             "Content-Type": "application/json",
             "X-Request-Id": secrets.token_hex(16),
         }
-        return Exchange(self, endpoint, "POST", path, sent, body, limit_s)
+        return Exchange(self, endpoint, "POST", path, given, body, limit_s, sent)
 
     async def get(self, endpoint: Endpoint, path: str, headers: Mapping[str, str]) -> bytes:
         """The body of a small resource; raises as `post` does."""

@@ -62,7 +62,8 @@ class SeenTurn(TurnRecord):
         self._clock = clock
         self._trace = trace
         self._prefilled: float | None = None
-        self._decode_began = received
+        self._leg: Leg = "prefill"
+        self._leg_sent = received
         self._arrived: float | None = None
         self._told: Way = "NONE"
         self.legs: dict[Leg, SentLeg] = {}
@@ -87,7 +88,10 @@ class SeenTurn(TurnRecord):
         """A leg is in flight while the block runs; gives the headers to send it with."""
         began = self._clock()
         self.legs[leg] = SentLeg(engine, headers)
-        self._sent(leg, began)
+        self._leg = leg
+        if self.way != self._told:
+            self._told = self.way
+            self._trace.event("way", way=self.way, why=self.why)
         try:
             with self._trace.leg(leg, headers) as sent:
                 yield sent
@@ -98,24 +102,22 @@ class SeenTurn(TurnRecord):
                 self._prefilled = ended
             self._metrics.leg_seconds.labels(leg).observe(ended - began)
 
-    def _sent(self, leg: Leg, now: float) -> None:
-        if self.way != self._told:
-            self._told = self.way
-            self._trace.event("way", way=self.way, why=self.why)
+    def sent(self) -> None:
+        """The leg has been given to the engine's connection."""
+        now = self._clock()
         if self.before_s is None:
             self.before_s = now - self.started
             self._added("before", self.before_s)
-        elif leg == "decode" and self._prefilled is not None and self.between_s is None:
+        elif self._prefilled is not None and self.between_s is None and self._leg == "decode":
             self.between_s = now - self._prefilled
             self._added("between", self.between_s)
-        if leg == "decode":
-            self._decode_began = now
+        self._leg_sent = now
 
     def answered(self) -> None:
         """D's first byte has come, or the whole of an answer that is not streamed."""
         if self._arrived is None:
             self._arrived = self._clock()
-            self.decode_first_byte_s = self._arrived - self._decode_began
+            self.decode_first_byte_s = self._arrived - self._leg_sent
 
     def first_byte(self) -> None:
         """The client gets its first byte now."""

@@ -127,32 +127,35 @@ def test_the_routers_own_time_is_what_lies_between_the_engines_times(metrics: Me
     seen = turn(metrics)
     with seen.claiming():  # 1 to 2
         pass
-    with seen.leg("prefill", P, {}):  # 3 to 4
+    with seen.leg("prefill", P, {}):  # 3 to 5
+        seen.sent()  # 4
         seen.way = "FULL"
-    with seen.leg("decode", D, {}):  # 5 to 9
-        seen.answered()  # 6
+    with seen.leg("decode", D, {}):  # 6 to 11
+        seen.sent()  # 7
+        seen.answered()  # 8
         seen.answered()  # not a first one
-        seen.first_byte()  # 7
+        seen.first_byte()  # 9
         seen.first_byte()  # not a first one
-        seen.delivered()  # 8
+        seen.delivered()  # 10
     seen.end()
-    assert (seen.claim_s, seen.before_s, seen.prefill_s, seen.between_s) == (1, 3, 1, 1)
-    assert (seen.decode_first_byte_s, seen.first_byte_s, seen.after_s) == (1, 7, 2)
+    assert (seen.claim_s, seen.before_s, seen.prefill_s, seen.between_s) == (1, 4, 2, 2)
+    assert (seen.decode_first_byte_s, seen.first_byte_s, seen.after_s) == (1, 9, 2)
     parts = {
         part: value(metrics, "added_seconds_sum", part=part)
         for part in ("before", "between", "after")
     }
-    assert parts == {"before": 3, "between": 1, "after": 2}
-    assert value(metrics, "ttft_seconds_sum", way="FULL") == 7
-    assert value(metrics, "leg_seconds_sum", leg="prefill") == 1
-    assert value(metrics, "leg_seconds_sum", leg="decode") == 4
+    assert parts == {"before": 4, "between": 2, "after": 2}
+    assert value(metrics, "ttft_seconds_sum", way="FULL") == 9
+    assert value(metrics, "leg_seconds_sum", leg="prefill") == 2
+    assert value(metrics, "leg_seconds_sum", leg="decode") == 5
 
 
 def test_of_a_whole_answer_the_time_after_d_ends_with_the_turn(metrics: Metrics) -> None:
     seen = turn(metrics, stream=False)
-    with seen.leg("decode", D, {}):  # 1 to 3
-        seen.answered()  # 2
-    seen.end()  # 4
+    with seen.leg("decode", D, {}):  # 1 to 4
+        seen.sent()  # 2
+        seen.answered()  # 3
+    seen.end()  # 5
     assert (seen.after_s, seen.first_byte_s) == (2, None)
     assert value(metrics, "added_seconds_count", part="between") == 0
     assert value(metrics, "ttft_seconds_count", way="NONE") == 0
@@ -162,10 +165,10 @@ def test_a_second_attempt_adds_nothing_to_the_routers_own_time(metrics: Metrics)
     seen = turn(metrics)
     for _ in range(2):
         with seen.leg("prefill", P, {}):
-            pass
+            seen.sent()
     for _ in range(2):
         with seen.leg("decode", D, {}):
-            pass
+            seen.sent()
     assert value(metrics, "added_seconds_count", part="before") == 1
     assert value(metrics, "added_seconds_count", part="between") == 1
 
