@@ -63,6 +63,7 @@ PREFILL_DROPS: Final = frozenset(
         "use_beam_search",
         "logprobs",
         "top_logprobs",
+        "logprob_token_ids",  # 400 without logprobs
         "ignore_eos",
         "stop",
         "stop_token_ids",

@@ -4,10 +4,11 @@ The distance is the total variation of p and q,
 
     TV = sum over tokens of max(0, p - q) = sum over tokens of max(0, q - p)
 
-An engine tells the k most likely tokens. What it does not tell of is at most as likely as the
-least of them, and as all that is left. With that in the place of an unknown q the first sum can
-only become smaller, and so with p in the second: the larger of the two is a lower bound of TV, and
-two equal distributions are never said to differ.
+An engine tells the k most likely tokens, one of which may have given its place to the sampled one.
+What it does not tell of is at most as likely as the last but one of them, and as all that is left.
+With that in the place of an unknown q the first sum can only become smaller, and so with p in the
+second: the larger of the two is a lower bound of TV, and two equal distributions are never said to
+differ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,8 +34,7 @@ class FirstToken:
 def distance(one: FirstToken, other: FirstToken, *, told: int) -> float:
     """A lower bound of the total variation, from 0 to 1.
 
-    `told` is how many tokens were asked for. A token beyond them is the sampled one, which says
-    nothing of those that are missing.
+    `told` is how many tokens were asked for.
     """
     p, q = _probabilities(one), _probabilities(other)
     return min(1.0, max(_excess(p, q, told), _excess(q, p, told)))
@@ -45,7 +45,7 @@ def _probabilities(found: FirstToken) -> dict[str, float]:
 
 
 def _excess(p: Mapping[str, float], q: Mapping[str, float], told: int) -> float:
-    likely = sorted(q.values(), reverse=True)[:told]
+    likely = sorted(q.values(), reverse=True)[: told - 1]
     unknown = min([*likely, max(0.0, 1.0 - sum(q.values()))])
     return sum(max(0.0, value - q.get(token, unknown)) for token, value in p.items())
 

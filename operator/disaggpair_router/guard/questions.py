@@ -33,7 +33,8 @@ def can_be_asked(api: Api) -> bool:
 
 def question(api: Api, body: Mapping[str, Any], *, salt: str = "") -> Json:
     """The body of one request; with a salt the prompt is computed from nothing."""
-    asked = {**prefill_body(api, body), **_ASKS[api]}
+    # Without chance no unlikely token takes the place of one that is to be told of.
+    asked = {**prefill_body(api, body), **_ASKS[api], "temperature": 0}
     del asked[KV_TRANSFER_PARAMS]
     return {**asked, "cache_salt": salt} if salt else asked
 

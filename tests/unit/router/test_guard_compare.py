@@ -20,9 +20,9 @@ def distributions(draw: st.DrawFn) -> dict[str, float]:
 
 
 def told(probabilities: dict[str, float], count: int, sampled: str = "") -> FirstToken:
-    """What an engine tells: the most likely tokens, and the sampled one."""
-    likely = sorted(probabilities, key=lambda token: probabilities[token], reverse=True)[:count]
-    names = dict.fromkeys([*likely, *filter(None, [sampled])])
+    """What an engine tells in a chat: the sampled token, then the most likely ones."""
+    likely = sorted(probabilities, key=lambda token: probabilities[token], reverse=True)
+    names = list(dict.fromkeys([*filter(None, [sampled]), *likely]))[:count]
     return FirstToken({name: log(probabilities[name]) for name in names})
 
 
@@ -71,7 +71,7 @@ def test_a_read_of_wrong_kv_as_it_was_measured_is_a_difference() -> None:
     # The top token's logprob was -0.53 where it should have been -1.69.
     wrong = FirstToken({"a": -0.53, "b": -1.6, "c": -2.5})
     right = FirstToken({"a": -1.69, "b": -1.4, "c": -1.5})
-    assert distance(wrong, right, told=3) > 0.35
+    assert distance(wrong, right, told=3) > 0.3
     assert verdict([wrong], [right], tolerance=0.25, told=3) == "mismatch"
 
 
@@ -96,7 +96,7 @@ def token(p: float, cached: int | None = 64) -> FirstToken:
 def test_a_verdict_needs_a_difference_from_all_that_was_computed_anew(
     cached: list[FirstToken], fresh: list[FirstToken], found: str
 ) -> None:
-    assert verdict(cached, fresh, tolerance=0.25, told=2) == found
+    assert verdict(cached, fresh, tolerance=0.25, told=20) == found
 
 
 def test_a_probability_above_one_counts_as_one() -> None:

@@ -18,6 +18,8 @@ BODY = {
     "max_tokens": 100,
     "cache_salt": "the client's",
     "logprobs": False,
+    "logprob_token_ids": [7],
+    "temperature": 1.5,
     "stop": ["x"],
 }
 
@@ -34,6 +36,7 @@ def test_a_question_is_the_turns_own_for_one_token_and_no_transfer() -> None:
         "logprobs": True,
         "top_logprobs": TOLD,
         "return_tokens_as_token_ids": True,
+        "temperature": 0,
     }
 
 
@@ -44,6 +47,7 @@ def test_with_a_salt_the_prompt_is_computed_from_nothing() -> None:
         "max_tokens": 1,
         "logprobs": TOLD,
         "return_tokens_as_token_ids": True,
+        "temperature": 0,
         "cache_salt": "new",
     }
 

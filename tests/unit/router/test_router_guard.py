@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -234,6 +235,31 @@ async def test_a_check_that_fails_is_counted_and_the_next_one_runs(
         await talk.say(f"four {LONG}")
         assert await checked(front, 4) == {"match": 3, "failed": 1}
         assert not front.router.parts.running.is_broken
+
+
+async def test_an_engine_that_tells_no_probabilities_fails_the_check_alone(
+    engines: tuple[RunningEngine, RunningEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("disaggpair_router.guard.checks.first_token", lambda *_: None)
+    async with guarded(engines) as front:
+        talk = Dialogue(front, {"conversation_id": "c"})
+        await talk.say(LONG)
+        assert (await talk.say(f"two {LONG}")).status == 200
+        assert await checked(front) == {"failed": 1}
+
+
+async def test_turns_outside_of_the_sample_are_not_checked(
+    engines: tuple[RunningEngine, RunningEngine],
+) -> None:
+    async with guarded(engines, sample=0.25) as front:
+        guard: Any = front.router.parts.guard
+        drawn = iter((0.25, 0.9, 0.24))
+        guard._random = SimpleNamespace(random=lambda: next(drawn))
+        talk = Dialogue(front, {"conversation_id": "c"})
+        for number in range(4):
+            await talk.say(f"{number} {LONG}")
+        assert await checked(front) == {"match": 1}
+        assert next(drawn, None) is None
 
 
 async def test_without_a_sample_nothing_is_asked(

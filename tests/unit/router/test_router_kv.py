@@ -64,6 +64,7 @@ def test_h46_the_prefill_leg_makes_one_token(api: Api) -> None:
         pytest.param("min_tokens", id="h47"),
         pytest.param("stream_options", id="h48"),
         pytest.param("logprobs", id="h51"),
+        "logprob_token_ids",
         pytest.param("structured_outputs", id="h54"),
         pytest.param("ignore_eos", id="h55"),
         pytest.param("stop", id="h55-stop"),
