@@ -183,13 +183,14 @@ class Routes:
         raise UnknownRoute("This path and method are not offered.")
 
 
-def metrics_application(metrics: Metrics, debug: DebugPage | None = None) -> web.Application:
+def metrics_application(
+    exposition: Callable[[], Awaitable[bytes]], debug: DebugPage | None = None
+) -> web.Application:
     """The metrics port."""
 
     async def handle(_: web.Request) -> web.Response:
-        return web.Response(
-            body=metrics.exposition(), headers={"Content-Type": metrics.content_type}
-        )
+        body = await exposition()
+        return web.Response(body=body, headers={"Content-Type": Metrics.content_type})
 
     app = web.Application()
     app.router.add_get("/metrics", handle)

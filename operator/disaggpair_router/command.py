@@ -93,19 +93,24 @@ def run(args: argparse.Namespace) -> int:
 
     from disaggpair_router.server import serve
     from disaggpair_router.turnlog import LineFormatter
+    from disaggpair_router.workers import Worker, run_workers
 
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(LineFormatter(args.log_format))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(config, environment))
-    except ConfigError as error:
-        return _refused(error)
-    except OSError as error:
-        print(f"disaggpair router: cannot listen: {error.strerror}", file=sys.stderr)
-        return 1
-    return _OK
+
+    def work(worker: Worker | None = None) -> int:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(serve(config, environment, worker))
+        except ConfigError as error:
+            return _refused(error)
+        except OSError as error:
+            print(f"disaggpair router: cannot listen: {error.strerror}", file=sys.stderr)
+            return 1
+        return _OK
+
+    return work() if config.workers == 1 else run_workers(config.workers, work)
 
 
 def _refused(error: ConfigError) -> int:

@@ -242,6 +242,9 @@ class RouterConfig(_Part):
     conversation_headers: tuple[str, ...] = ("x-conversation-id", "x-session-id")
     """Request headers that may carry the conversation id, first match wins; the body's
     `conversation_id` comes before them."""
+    workers: int = Field(default=1, ge=1, le=64)
+    """Processes that serve the port, for more turns than one core takes. Each is a router of its
+    own: limits are each one's, and only leases are shared, so handles cannot be kept."""
     tokenize: bool = False
     """Offer `POST /tokenize`, which one engine answers. It tells a caller how the engines' chat
     template and tokenizer see a prompt, and costs an engine time that no turn accounts for."""
@@ -256,6 +259,17 @@ class RouterConfig(_Part):
     """Whether the metrics port has `/debug/conversations`."""
     tracing: Tracing | None = None
     """Where traces of turns are sent; None for no traces."""
+
+    @model_validator(mode="after")
+    def _workers_share_what_is_held(self) -> Self:
+        if self.workers > 1 and self.kv.bidirectional and self.kv.leases is None:
+            raise ValueError(
+                f"workers is {self.workers}, but a handle is known to one of them only: "
+                "set kv.leases, or kv.bidirectional to false"
+            )
+        if self.workers > 1 and not self.port:
+            raise ValueError(f"workers is {self.workers}: port must be a number above 0")
+        return self
 
     @model_validator(mode="after")
     def _tenant_is_no_conversation(self) -> Self:

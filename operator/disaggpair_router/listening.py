@@ -35,10 +35,11 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._taking: set[asyncio.Task[object]] = set()
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, *, shared: bool = False) -> int:
         """Listen on a host, or on all addresses when it is empty; the port.
 
-        Raises OSError when that cannot be.
+        A `shared` port may have listeners in other processes, too. Raises OSError when that cannot
+        be.
         """
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(
@@ -47,7 +48,7 @@ class Listener:
         unavailable: OSError | None = None
         for family, _, _, _, address in found:
             try:
-                one = _bound(family, (address[0], port, *address[2:]))
+                one = _bound(family, (address[0], port, *address[2:]), shared)
             except OSError as error:
                 if error.errno not in _UNAVAILABLE:
                     self.stop()
@@ -99,9 +100,11 @@ class Listener:
             asyncio.get_running_loop().add_reader(listening, self._take, listening)
 
 
-def _bound(family: int, address: tuple[object, ...]) -> socket.socket:
+def _bound(family: int, address: tuple[object, ...], shared: bool) -> socket.socket:
     one = socket.socket(family, socket.SOCK_STREAM)
     try:
+        if shared:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

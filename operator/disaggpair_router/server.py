@@ -19,6 +19,7 @@ from disaggpair_router.assembly import Parts, assemble
 from disaggpair_router.config import RouterConfig, StaticEndpoints
 from disaggpair_router.environment import Environment
 from disaggpair_router.errors import ConfigError
+from disaggpair_router.gathered import gathering
 from disaggpair_router.held import HeldKV
 from disaggpair_router.listening import Listener
 from disaggpair_router.probe import Probe, static_endpoints
@@ -27,6 +28,7 @@ from disaggpair_router.seen.config import Tracing
 from disaggpair_router.seen.loop import sample_delay
 from disaggpair_router.seen.tracing import Tracer
 from disaggpair_router.tenantfiles import TenantFiles
+from disaggpair_router.workers import Worker
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +52,11 @@ async def running_router(
     *,
     environment: Environment | None = None,
     clock: Callable[[], float] = time.monotonic,
+    worker: Worker | None = None,
 ) -> AsyncIterator[Router]:
     """Serve while the block runs; then take no more, finish the turns, release the handles.
+
+    A `worker` shares its ports and its metrics with the others.
 
     Raises ConfigError when the tenants' keys cannot be read, or what tracing needs is not there.
     """
@@ -68,14 +73,7 @@ async def running_router(
         stack.callback(parts.routes.requests.close)
         await parts.held.start()
         if config.metrics_port:
-            metrics = web.AppRunner(
-                metrics_application(parts.metrics, parts.debug),
-                access_log=None,
-                logger=httplog.logger,
-            )
-            stack.push_async_callback(metrics.cleanup)
-            await metrics.setup()
-            await web.TCPSite(metrics, config.host or None, config.metrics_port).start()
+            await stack.enter_async_context(_metrics(config, parts, worker))
         stack.push_async_callback(parts.held.stop)
         await stack.enter_async_context(_background(_watch(config, parts), parts.running))
         if config.timeouts.canary_s:
@@ -105,18 +103,40 @@ async def running_router(
         assert api.server is not None
         listener = Listener(api.server)
         stack.push_async_callback(_drain, api, listener, parts, config.timeouts.drain_s)
-        port = await listener.start(config.host, config.port)
+        port = await listener.start(config.host, config.port, shared=worker is not None)
         logger.info("router of pair %s listens on port %d", config.pair, port)
         yield Router(port, parts)
 
 
-async def serve(config: RouterConfig, environment: Environment) -> None:
+@asynccontextmanager
+async def _metrics(
+    config: RouterConfig, parts: Parts, worker: Worker | None
+) -> AsyncIterator[None]:
+    """Serve the metrics port while the block runs."""
+    async with AsyncExitStack() as stack:
+        exposition = await stack.enter_async_context(gathering(worker, parts.metrics))
+        runner = web.AppRunner(
+            metrics_application(exposition, parts.debug), access_log=None, logger=httplog.logger
+        )
+        stack.push_async_callback(runner.cleanup)
+        await runner.setup()
+        host = config.host or None
+        shared = worker is not None
+        await web.TCPSite(runner, host, config.metrics_port, reuse_port=shared).start()
+        yield
+
+
+async def serve(
+    config: RouterConfig, environment: Environment, worker: Worker | None = None
+) -> None:
     """Serve until SIGTERM or SIGINT; ConfigError when the tenants' keys cannot be read."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with running_router(config, environment=environment):
+    if worker is not None:
+        loop.add_reader(worker.lifeline, stop.set)
+    async with running_router(config, environment=environment, worker=worker):
         await stop.wait()
         logger.info("stopping: turns in flight have %g s", config.timeouts.drain_s)
 

@@ -123,7 +123,7 @@ async def test_a_lack_of_descriptors_passes(
     faults = [OSError(errno.EMFILE, "Too many open files")]
     monkeypatch.setattr(
         "disaggpair_router.listening._bound",
-        lambda family, address: Scarce(_real(address), faults),
+        lambda family, address, shared: Scarce(_real(address), faults),
     )
     port = await listener.start("127.0.0.1", 0)
     assert await heard(port) == b"hello"
@@ -135,7 +135,7 @@ async def test_a_client_that_left_before_it_was_taken_is_passed_over(
 ) -> None:
     monkeypatch.setattr(
         "disaggpair_router.listening._bound",
-        lambda family, address: Scarce(_real(address), [ConnectionAbortedError()]),
+        lambda family, address, shared: Scarce(_real(address), [ConnectionAbortedError()]),
     )
     port = await listener.start("127.0.0.1", 0)
     assert await heard(port) == b"hello"
