@@ -146,7 +146,7 @@ REFUSED: Final = (
     bad("decode", {"tensorParallelSize": 4, "gpus": 2}, "few-gpus", says="must be at least 4"),
     bad("prefill.podTemplate", {"spec": {}}, says="not yet supported"),
     bad("decode.podTemplate", {}, says="not yet supported"),
-    bad("kvTransfer.directTurns.stepTokens", 32, says="must be at least 64"),
+    bad("kvTransfer.directTurns.stepTokens", 32),
     bad(
         "kvTransfer",
         {"directTurns": {}, "bidirectional": False},
