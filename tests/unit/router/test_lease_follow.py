@@ -1,17 +1,18 @@
 """The board follows real lease listeners: their leases, their ends and their new lives."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
-from disaggpair_bed.fakes.listening import KEY, lease_client, listening
+from disaggpair_bed.fakes.listening import KEY, Listening, lease_client, listening
 from disaggpair_bed.fakes.rawhttp import grant
 from disaggpair_bed.routing import eventually
+from disaggpair_connector.errors import ConfigError
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.leases.board import LeaseBoard, Owner
 from disaggpair_router.leases.client import LeaseClient
@@ -48,6 +49,21 @@ class Bench:
     def leases(self) -> list[tuple[Any, str]]:
         """Owner and lease of each."""
         return sorted((one.owner.rank, one.row.id) for one in self.board)
+
+
+@contextmanager
+def neighbours() -> Iterator[tuple[Listening, Listening]]:
+    """Two listeners at ports one after the other."""
+    for _ in range(50):
+        with ExitStack() as stack:
+            first = stack.enter_context(listening())
+            try:
+                second = stack.enter_context(listening(port=first.port + 1))
+            except ConfigError:  # somebody else has it
+                continue
+            yield first, second
+            return
+    raise AssertionError("no two free ports were found")
 
 
 @asynccontextmanager
@@ -124,7 +140,7 @@ async def test_an_engine_that_goes_takes_its_leases_along() -> None:
 
 
 async def test_each_rank_is_followed_at_its_own_port() -> None:
-    with listening() as first, listening(port=first.port + 1) as second:
+    with neighbours() as (first, second):
         grant(first.book, "a")
         grant(second.book, "b")
         async with following(first.port, D, ranks=2) as bench:
