@@ -105,13 +105,15 @@ async def test_h41_what_was_computed_with_other_weights_is_not_read() -> None:
 async def test_h44b_a_d_that_preempts_still_gives_the_right_answers() -> None:
     async with (
         lease_bench(
-            flags=("--num-gpu-blocks-override", "40", "--sim-answer-tokens", "60-80")
+            flags=(
+                *("--num-gpu-blocks-override", "40", "--sim-answer-tokens", "80-80"),
+                *("--sim-token-s", "0.01"),  # the answers are there at the same time
+            )
         ) as bench,
         bench.router() as front,
     ):
-        talks = [Dialogue(front, {"conversation_id": str(number)}) for number in range(6)]
-        for _ in range(2):
-            await asyncio.gather(*(said(bench, talk) for talk in talks))
+        talks = [Dialogue(front, {"conversation_id": str(number)}) for number in range(8)]
+        await asyncio.gather(*(said(bench, talk) for talk in talks))
         assert bench.decode.engine.core.stats.preemptions > 0
 
 
