@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import time
@@ -137,6 +138,9 @@ async def serve(
     if worker is not None:
         loop.add_reader(worker.lifeline, stop.set)
     async with running_router(config, environment=environment, worker=worker):
+        # What lives as long as the process need not be looked at by every collection.
+        gc.collect()
+        gc.freeze()
         await stop.wait()
         logger.info("stopping: turns in flight have %g s", config.timeouts.drain_s)
 

@@ -9,6 +9,10 @@ router gets the same short time, in changing order. Medians over the rounds of e
 p99, in ms; "added" is what is above the same round without a router; "cpu" is the router's own
 processor time of a turn.
 
+`--paced` gives the engines times instead: 20 ms to prefill, 20 ms to the first chunk, then a chunk
+every 100 ms, 20 in all. A turn then takes two seconds, a time to the first byte is 40 ms and what the
+router adds, and clients come one after the other.
+
 PROGRAM is `vllm-router` of PyPI's vllm-router 0.1.17 in an environment of its own. FILE is vLLM's
 examples/disaggregated/disaggregated_serving/disagg_proxy_multiturn.py as of commit
 030ea52effcb05071543c8c42b8f0145e94cee43, PYTHON one with fastapi, uvicorn[standard] and httpx.
@@ -30,6 +34,8 @@ from disaggpair_bed.load.numbers import load, median, percentile, say
 
 NONE = "none"
 BASE = "vllm-router"
+PACED = ("--prefill-s", "0.02", "--first-s", "0.02", "--gap-s", "0.1", "--chunks", "20")
+TURN_S = 2.0
 
 
 @dataclass
@@ -102,18 +108,27 @@ def main() -> None:
     parser.add_argument("--example-python", type=Path)
     parser.add_argument("--example-proxy", type=Path)
     parser.add_argument("--leases", action="store_true", help="ours with leases, too")
+    parser.add_argument("--paced", action="store_true", help="engines that take their time")
+    parser.add_argument("--workers", type=int, default=0, help="ours with so many processes, too")
     parser.add_argument("--only-ours", action="store_true", help="nothing to compare with")
     args = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="load-")))
         (lease,) = routers.free_ports(1)
-        engines = routers.engines(folder, lease=lease if args.leases else 0)
+        times = PACED if args.paced else ()
+        engines = routers.engines(folder, *times, lease=lease if args.leases else 0)
         prefill, decode = stack.enter_context(engines)
         url = f"http://127.0.0.1:{decode}"
         contenders = [stack.enter_context(routers.ours(folder, prefill, [url]))]
         if args.leases:
-            leased = routers.ours(folder, prefill, [url], lease=lease, name="ours-leases")
+            leased = routers.ours(folder, prefill, [url], lease=lease, name="ours, leases")
             contenders.append(stack.enter_context(leased))
+        if args.workers:
+            one_way = {"workers": args.workers, "kv": {"bidirectional": False}}
+            many = routers.ours(
+                folder, prefill, [url], name=f"ours, {args.workers} workers", **one_way
+            )
+            contenders.append(stack.enter_context(many))
         if args.vllm_router:
             rust = routers.vllm_router(folder, args.vllm_router, prefill, decode)
             contenders.append(stack.enter_context(rust))
@@ -131,7 +146,14 @@ def main() -> None:
         for mode in args.modes.split(","):
             for size in args.sizes:
                 for clients in args.clients:
-                    job = Job((), clients, size * 1024, mode == "stream", args.seconds)
+                    job = Job(
+                        (),
+                        clients,
+                        size * 1024,
+                        mode == "stream",
+                        2 * TURN_S if args.paced else args.seconds,
+                        spread_s=TURN_S if args.paced else 0.0,
+                    )
                     columns = rounds_of(work, contenders, job, args.rounds)
                     show(f"{size} KB, {mode}, {clients}", columns)
         say(f"\n{time.monotonic() - began:.0f} s, {load()}")

@@ -38,6 +38,8 @@ class Job:
     seconds: float
     turns: int = 0
     """Turns of each client; 0 for as many as the time allows."""
+    spread_s: float = 0.0
+    """Time over which the clients come, one after the other; 0 for all at once."""
     watch_chunks: bool = False
     """Whether to keep the times of chunks."""
     fields: dict[str, Any] = field(default_factory=dict)
@@ -78,8 +80,9 @@ class _Client:
         self._wholes: list[float] = []
         self._last_read = 0.0
 
-    async def run(self) -> None:
-        """All turns of this client."""
+    async def run(self, delay_s: float) -> None:
+        """All turns of this client, after a delay."""
+        await asyncio.sleep(delay_s)
         turns = 0
         while time.perf_counter() < self._until and (
             not self._job.turns or turns < self._job.turns
@@ -164,7 +167,10 @@ async def measure(job: Job) -> Measured:
     measured = Measured()
     began = time.perf_counter()
     clients = [_Client(job, measured, began + job.seconds) for _ in range(job.clients)]
-    tasks = [asyncio.create_task(client.run()) for client in clients]
+    tasks = [
+        asyncio.create_task(client.run(job.spread_s * number / job.clients))
+        for number, client in enumerate(clients)
+    ]
     done, late = await asyncio.wait(tasks, timeout=job.seconds + _LEFT_S)
     for task in late:
         task.cancel()
