@@ -10,8 +10,8 @@ p99, in ms; "added" is what is above the same round without a router; "cpu" is t
 processor time of a turn.
 
 `--paced` gives the engines times instead: 20 ms to prefill, 20 ms to the first chunk, then a chunk
-every 100 ms, 20 in all. A turn then takes two seconds, a time to the first byte is 40 ms and what the
-router adds, and clients come one after the other.
+every 100 ms, 20 in all. A turn then takes two seconds, a time to the first byte is 40 ms and what
+the router adds, and clients come one after the other.
 
 PROGRAM is `vllm-router` of PyPI's vllm-router 0.1.17 in an environment of its own. FILE is vLLM's
 examples/disaggregated/disaggregated_serving/disagg_proxy_multiturn.py as of commit

@@ -69,12 +69,11 @@ class Measured:
 class _Client:
     """One client: turn after turn until the time is over."""
 
-    def __init__(self, job: Job, measured: Measured, until: float) -> None:
+    def __init__(self, job: Job, legs: list[Prompt], measured: Measured, until: float) -> None:
         self._job = job
         self._measured = measured
         self._until = until
-        self._prompt = prompts.chat(job.prompt_bytes, stream=job.stream, **job.fields)
-        self._legs = [prompts.leg(self._prompt, prefill=True), self._prompt]
+        self._legs = legs
         self._exchanges = [Exchange() for _ in job.ports]
         self.firsts: list[float] = []
         self._wholes: list[float] = []
@@ -112,7 +111,7 @@ class _Client:
         last = self._exchanges[-1]
         # Made before the clock starts: a client has its body, and copying a megabyte takes time.
         if len(self._job.ports) == 1:
-            body = self._prompt.body(number)
+            body = self._legs[-1].body(number)
             began = time.perf_counter()
             status = await _asked(last, body)
         else:
@@ -165,8 +164,10 @@ async def _asked(exchange: Exchange, body: bytes) -> int:
 async def measure(job: Job) -> Measured:
     """Do a job; bounded by its time and a minute."""
     measured = Measured()
+    prompt = prompts.chat(job.prompt_bytes, stream=job.stream, **job.fields)
+    legs = [prompts.leg(prompt, prefill=True), prompt]
     began = time.perf_counter()
-    clients = [_Client(job, measured, began + job.seconds) for _ in range(job.clients)]
+    clients = [_Client(job, legs, measured, began + job.seconds) for _ in range(job.clients)]
     tasks = [
         asyncio.create_task(client.run(job.spread_s * number / job.clients))
         for number, client in enumerate(clients)
