@@ -109,8 +109,9 @@ def test_h80_an_id_of_any_bytes_shows_only_in_the_reply_and_only_when_printable(
     served: Served, lines: Lines, name: str, tail: bytes
 ) -> None:
     status, head = served.send({name: b"idmark" + tail})
-    assert status == 200 if is_printable(tail) else status in (200, 400)
-    assert (b"idmark" in head) == (status == 200 and is_printable(tail))
+    kept = tail.rstrip(b" \t")  # the server takes white space off the ends of a value
+    assert status == 200 if is_printable(kept) else status in (200, 400)
+    assert (b"idmark" in head) == (status == 200 and is_printable(kept))
     assert is_printable(head.translate(None, b"\r\n"))
     assert "idmark" not in lines.text + served.seen
 
