@@ -13,7 +13,7 @@ import pytest
 
 from disaggpair_bed.clients import environments
 from disaggpair_bed.clients.bench import ClientBench, client_bench, run
-from disaggpair_bed.routing import Dialogue, routed
+from disaggpair_bed.routing import Dialogue, eventually, routed
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
 
@@ -49,6 +49,7 @@ async def conversations(bench: ClientBench) -> list[Any]:
     """Questions with the answers of the engine that serves alone."""
     made = []
     async with routed([bench.alone], ["http://127.0.0.1:1"], wait_ready=False) as direct:
+        await eventually(lambda: any(one.ready for one in direct.router.parts.endpoints))
         for number in range(CONVERSATIONS):
             talk = Dialogue(direct)
             for turn in range(TURNS):
