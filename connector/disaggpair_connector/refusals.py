@@ -2,8 +2,8 @@
 
 The listener's threads share the interpreter with the scheduler, so whoever reaches the port could
 slow the engine by asking for nothing: 5,000 to 6,000 refused requests a second left a scheduler 22
-to 38 % of its steps (docs/benchmarks.md). Refusals beyond a rate that honest clients do not reach are therefore late, each in its
-own thread, asleep. What is granted is never late.
+to 38 % of its steps (docs/benchmarks.md). Refusals beyond a rate that honest clients do not reach
+are therefore late, each in its own thread, asleep. What is granted is never late.
 """
 
 import threading
