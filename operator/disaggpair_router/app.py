@@ -2,46 +2,49 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-
-import orjson
-from aiohttp import web
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final
 
 from disaggpair_router.apis.table import SHAPES
 from disaggpair_router.connection import HttpClient
 from disaggpair_router.door import Caller, Door
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.errors import (
+    BadRequest,
     BodyTooLarge,
     ClientLeft,
+    HeadTooLarge,
     NoEndpoint,
+    Overloaded,
+    RequestLate,
     RouterError,
     UnknownRoute,
     UnsupportedEncoding,
     error_head,
 )
+from disaggpair_router.inbound.message import TEXT, Answer, Fault, Head, Responder, Work
 from disaggpair_router.kv import Api, without_transfer_keys
 from disaggpair_router.largebodies import Requests
-from disaggpair_router.metrics import Metrics
+from disaggpair_router.pick import Endpoint
 from disaggpair_router.prefill import RETRY_AFTER_S
 from disaggpair_router.request import RequestReader, TurnRequest, json_object, request_id
 from disaggpair_router.running import Running
-from disaggpair_router.seen.debug import DebugPage
 from disaggpair_router.turn import Turns
 from disaggpair_router.upstream import Engines
 
 logger = logging.getLogger(__name__)
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_JSON = "application/json"
-_TOKENIZE = "/tokenize"
-_TOKENIZE_S = 30.0
-_REQUEST_ID = web.RequestKey("request_id", str)
-_CALLER = web.RequestKey("caller", Caller)
+Route = Callable[[Head, str], Work | Answer]
+"""What to do about a request with an id; may raise RouterError."""
+
+_TOKENIZE: Final = "/tokenize"
+_TOKENIZE_S: Final = 30.0
+_APIS: Final[Mapping[str, Api]] = {shape.path: api for api, shape in SHAPES.items()}
 
 
 class Routes:
-    """Handlers of the API port."""
+    """What the API port serves (`inbound.message.Application`)."""
 
     def __init__(
         self,
@@ -53,78 +56,123 @@ class Routes:
         endpoints: Endpoints,
         running: Running,
         keepalive_s: float,
+        max_body_bytes: int,
+        max_turns: int,
         tokenize: bool = False,
     ) -> None:
-        self._tokenizes = tokenize
         self._keepalive_s = keepalive_s
+        self._max_turns = max_turns
+        self.max_body_bytes = max_body_bytes
         self.door = door
-        self.reader = reader
         self.requests = Requests(reader)
         self.turns = turns
         self._engines = engines
         self._endpoints = endpoints
         self._running = running
+        self._routes: dict[tuple[str, str], Route] = {
+            ("GET", "/v1/models"): self._models,
+            ("GET", "/healthz"): self._healthz,
+            ("GET", "/readyz"): self._readyz,
+        }
+        for path, api in _APIS.items():
+            self._routes["POST", path] = partial(self._completion, api)
+        if tokenize:
+            self._routes["POST", _TOKENIZE] = self._tokenize
 
-    def application(self, max_body_bytes: int) -> web.Application:
-        """The routes that are offered; every other path is a 404."""
-        app = web.Application(client_max_size=max_body_bytes)
-        if self._tokenizes:
-            app.router.add_post(_TOKENIZE, self._admitting(self._tokenize))
-        app.add_routes(
-            [
-                *(
-                    web.post(shape.path, self._admitting(self._completion(api), api))
-                    for api, shape in SHAPES.items()
-                ),
-                web.get("/v1/models", self._admitting(self._models)),
-                *(
-                    [web.post(_TOKENIZE, self._admitting(self._tokenize))]
-                    if self._tokenizes
-                    else []
-                ),
-                web.get("/healthz", self._healthz),
-                web.get("/readyz", self._readyz),
-                web.route("*", "/{path:.*}", _answering(self._unknown)),
-            ]
-        )
-        return app
+    def begin(self, head: Head) -> Work | Answer:
+        """See `inbound.message.Application`.
 
-    def _admitting(self, handler: Handler, api: Api = "chat") -> Handler:
-        """Let callers in who may come, before anything of a body is read."""
+        Callers are let in before anything of a body is read.
+        """
+        given = request_id(head.headers)
+        try:
+            method = "GET" if head.method == "HEAD" else head.method
+            route = self._routes.get((method, head.path))
+            if route is None:
+                raise UnknownRoute("This path and method are not offered.")
+            return route(head, given)
+        except Exception as error:
+            return _failure(error, given, head)
 
-        async def handle(http: web.Request) -> web.StreamResponse:
-            http[_CALLER] = self.door.caller(http.headers, http.remote or "")
-            return await handler(http)
+    def fault(self, fault: Fault, head: Head | None) -> Answer:
+        """See `inbound.message.Application`."""
+        given = request_id(head.headers if head else {})
+        return _failure(self._faults(fault), given, head)
 
-        return _answering(handle, api)
+    def _faults(self, fault: Fault) -> Exception:
+        match fault:
+            case "malformed":
+                return BadRequest("The request is not valid HTTP/1.1.")
+            case "head_too_large":
+                return HeadTooLarge("The headers of the request are too long or too many.")
+            case "body_too_large":
+                return self._too_large()
+            case "late":
+                return RequestLate("The rest of the request did not come in time.")
+            case "overloaded":
+                self.door.refuse("overloaded")
+                return _overloaded()
+            case "failed":
+                return RouterError("The router failed to serve the request.")
 
-    def _completion(self, api: Api) -> Handler:
-        async def handle(http: web.Request) -> web.StreamResponse:
-            raw = await _body(http)
-            received = self.turns.now()
-            request = await self.requests.read(
-                api, raw, http.headers, http[_REQUEST_ID], http[_CALLER]
-            )
-            headers = _reply_headers(request)
-            client = HttpClient(http, headers)
-            turn = self._running.start(self._turn(request, client, received))
-            try:
-                if request.stream and self._keepalive_s:
-                    await self._keep_alive(turn, client)
-                body = await asyncio.shield(turn)
-            except asyncio.CancelledError:
-                if turn.cancelled() and not client.has_begun:
-                    raise _going_away() from None
-                client.leave()
-                self._running.abandon(turn)
-                raise
-            if client.response is not None:
-                return client.response
-            return web.Response(body=body, content_type=_JSON, headers=headers)
+    def _admitted(self, head: Head) -> Caller:
+        """The caller, if the request may be read."""
+        caller = self.door.caller(head.headers, head.peer)
+        encoding = head.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            raise UnsupportedEncoding("Content-Encoding must be identity: send the body as it is.")
+        if head.length > self.max_body_bytes:
+            raise self._too_large()
+        return caller
 
-        return handle
+    def _too_large(self) -> BodyTooLarge:
+        return BodyTooLarge(f"The body must have at most {self.max_body_bytes} bytes.")
+
+    def _completion(self, api: Api, head: Head, given: str) -> Work:
+        caller = self._admitted(head)
+        if self._running.count >= self._max_turns:
+            self.door.refuse("overloaded")
+            raise _overloaded()
+        return partial(self._turn, api, head, given, caller)
 
     async def _turn(
+        self,
+        api: Api,
+        head: Head,
+        given: str,
+        caller: Caller,
+        raw: bytes,
+        responder: Responder,
+    ) -> Answer | None:
+        """One turn as a task of its own, which goes on without its client when it must."""
+        received = self.turns.now()
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.begin(task)
+        try:
+            request = await self.requests.read(api, raw, head.headers, given, caller)
+            del raw
+            headers = _reply_headers(request)
+            client = HttpClient(responder, headers)
+            responder.when_gone(partial(self._left, client, task))
+            if request.stream and self._keepalive_s:
+                client.comment_every(self._keepalive_s)
+            body = await self._answered(request, client, received)
+            return None if body is None else Answer(body=body, headers=headers)
+        except asyncio.CancelledError:
+            if responder.is_gone or responder.has_begun:
+                raise
+            return _failure(_going_away(), given, head)
+        except Exception as error:
+            return _failure(error, given, head)
+        finally:
+            self._running.end(task)
+
+    def _left(self, client: HttpClient, task: "asyncio.Task[object]") -> None:
+        client.leave()
+        self._running.abandon(task)
+
+    async def _answered(
         self, request: TurnRequest, client: HttpClient, received: float
     ) -> bytes | None:
         """Run a turn; an error after the stream began becomes its last event."""
@@ -133,117 +181,89 @@ class Routes:
         except ClientLeft:
             return None
         except Exception as error:
-            if client.response is None:
+            if not client.has_begun:
                 raise
             if not isinstance(error, RouterError):
                 logger.exception("a turn failed after its stream began")
             given = request.request_id
             await client.write(request.shape.error_event(error, given, client.sent))
             return None
+        finally:
+            client.end_comments()
 
-    async def _keep_alive(self, turn: "asyncio.Task[bytes | None]", client: HttpClient) -> None:
-        """Send comments until the turn has something to say or is over."""
-        waits = True
-        while waits and not turn.done():
-            await asyncio.wait({turn}, timeout=self._keepalive_s)
-            waits = not turn.done() and await client.keep_alive()
+    def _models(self, head: Head, given: str) -> Work:
+        caller = self._admitted(head)
 
-    async def _models(self, http: web.Request) -> web.StreamResponse:
+        async def ask(raw: bytes, responder: Responder) -> Answer:
+            engine, credentials = self._any_engine(), caller.credentials
+            return Answer(body=await self._engines.get(engine, head.path, credentials))
+
+        return _answering(ask, head, given)
+
+    def _tokenize(self, head: Head, given: str) -> Work:
+        caller = self._admitted(head)
+
+        async def ask(raw: bytes, responder: Responder) -> Answer:
+            body = without_transfer_keys(json_object(raw))
+            async with self._engines.post(
+                self._any_engine(), _TOKENIZE, body, caller.credentials, limit_s=_TOKENIZE_S
+            ) as reply:
+                return Answer(body=await reply.whole(_TOKENIZE_S))
+
+        return _answering(ask, head, given)
+
+    def _any_engine(self) -> Endpoint:
         choice = self._endpoints.choose(single=True)
         if choice is None:
             raise NoEndpoint("No engine is ready.", retry_after_s=RETRY_AFTER_S)
-        credentials = http[_CALLER].credentials
-        body = await self._engines.get(choice.decode, "/v1/models", credentials)
-        return web.Response(body=body, content_type=_JSON)
+        return choice.decode
 
-    async def _tokenize(self, http: web.Request) -> web.StreamResponse:
-        body = without_transfer_keys(json_object(await _body(http)))
-        choice = self._endpoints.choose(single=True)
-        if choice is None:
-            raise NoEndpoint("No engine is ready.", retry_after_s=RETRY_AFTER_S)
-        credentials = http[_CALLER].credentials
-        async with self._engines.post(
-            choice.decode, _TOKENIZE, body, credentials, limit_s=_TOKENIZE_S
-        ) as reply:
-            return web.Response(body=await reply.whole(_TOKENIZE_S), content_type=_JSON)
-
-    async def _healthz(self, _: web.Request) -> web.StreamResponse:
+    def _healthz(self, head: Head, given: str) -> Answer:
         if self._running.is_broken:
-            return web.Response(status=503, text="a background task failed\n")
-        return web.Response(text="ok\n")
+            return Answer(503, b"a background task failed\n", TEXT)
+        return Answer(200, b"ok\n", TEXT)
 
-    async def _readyz(self, _: web.Request) -> web.StreamResponse:
+    def _readyz(self, head: Head, given: str) -> Answer:
         if self._running.is_draining:
-            return web.Response(status=503, text="draining\n")
+            return Answer(503, b"draining\n", TEXT)
         if not self._endpoints.can_serve:
-            return web.Response(status=503, text="no pair of engines is ready\n")
-        return web.Response(text="ok\n")
-
-    async def _unknown(self, http: web.Request) -> web.StreamResponse:
-        raise UnknownRoute("This path and method are not offered.")
+            return Answer(503, b"no pair of engines is ready\n", TEXT)
+        return Answer(200, b"ok\n", TEXT)
 
 
-def metrics_application(
-    exposition: Callable[[], Awaitable[bytes]], debug: DebugPage | None = None
-) -> web.Application:
-    """The metrics port."""
+def _answering(
+    ask: Callable[[bytes, Responder], Awaitable[Answer]], head: Head, given: str
+) -> Work:
+    """Turn every exception of a work into an answer."""
 
-    async def handle(_: web.Request) -> web.Response:
-        body = await exposition()
-        return web.Response(body=body, headers={"Content-Type": Metrics.content_type})
-
-    app = web.Application()
-    app.router.add_get("/metrics", handle)
-    if debug is not None:
-        app.router.add_get("/debug/conversations", _debugging(debug))
-    return app
-
-
-def _debugging(debug: DebugPage) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def handle(http: web.Request) -> web.Response:
-        page = debug.page(http.query.get("conversation", ""))
-        return web.Response(body=orjson.dumps(page), content_type=_JSON)
-
-    return handle
-
-
-def _answering(handler: Handler, api: Api = "chat") -> Handler:
-    """Turn every exception of a handler into an answer in the shape of an API."""
-
-    async def handle(http: web.Request) -> web.StreamResponse:
-        given = http[_REQUEST_ID] = request_id(http.headers)
+    async def work(raw: bytes, responder: Responder) -> Answer:
         try:
-            return await handler(http)
+            return await ask(raw, responder)
         except Exception as error:
-            if not isinstance(error, RouterError):
-                logger.exception("a request failed")
-            status, headers = error_head(error)
-            return web.Response(
-                status=status,
-                body=SHAPES[api].error_body(error, given),
-                content_type=_JSON,
-                headers={**headers, "X-Request-Id": given},
-            )
+            return _failure(error, given, head)
 
-    return handle
+    return work
 
 
-async def _body(http: web.Request) -> bytes:
-    encoding = http.headers.get("Content-Encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
-        raise UnsupportedEncoding("Content-Encoding must be identity: send the body as it is.")
-    limit = http.client_max_size
-    too_large = BodyTooLarge(f"The body must have at most {limit} bytes.")
-    if (http.content_length or 0) > limit:
-        raise too_large
-    try:
-        return await http.read()
-    except web.HTTPRequestEntityTooLarge:
-        raise too_large from None
+def _failure(error: Exception, given: str, head: Head | None) -> Answer:
+    """An exception as an answer, in the shape of the API that was asked for."""
+    if not isinstance(error, RouterError):
+        logger.error("a request failed", exc_info=error)
+    status, headers = error_head(error)
+    api: Api = _APIS.get(head.path, "chat") if head else "chat"
+    return Answer(
+        status,
+        SHAPES[api].error_body(error, given),
+        headers={**headers, "X-Request-Id": given},
+    )
 
 
 def _going_away() -> NoEndpoint:
     return NoEndpoint("This router is shutting down.", retry_after_s=RETRY_AFTER_S)
+
+
+def _overloaded() -> Overloaded:
+    return Overloaded("This router has too much to do.", retry_after_s=RETRY_AFTER_S)
 
 
 def _reply_headers(request: TurnRequest) -> dict[str, str]:

@@ -125,6 +125,8 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
         endpoints=endpoints,
         running=running,
         keepalive_s=config.timeouts.keepalive_s,
+        max_body_bytes=config.limits.max_body_bytes,
+        max_turns=config.limits.max_turns,
         tokenize=config.tokenize,
     )
     canary = Canary(

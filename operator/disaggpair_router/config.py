@@ -150,6 +150,8 @@ class Timeouts(_Part):
     takes requests and answers none; 0 for never."""
     canary_limit_s: Seconds = 15.0
     """For that answer. An engine that answers anybody meanwhile is not stuck, only busy."""
+    stalled_client_s: Annotated[int, Field(ge=1, le=86_400)] = 300
+    """A client that takes nothing of its answer for so long is cut off, and its turn with it."""
     drain_s: Seconds = 30.0
     """From SIGTERM until streams that still run are cut."""
 
@@ -159,6 +161,11 @@ class Limits(_Part):
 
     max_body_bytes: int = Field(default=32 * 2**20, ge=1024, le=2**30)
     """Largest request body accepted, in bytes."""
+    max_request_bytes: int = Field(default=512 * 2**20, ge=1024, le=2**40)
+    """Bodies of all requests in work, in bytes together; beyond, a request gets 503 with
+    Retry-After. What is made of a body takes up to four times its size until the turn ends."""
+    max_turns: int = Field(default=4_096, ge=1, le=1_000_000)
+    """Turns in work; beyond, a request gets 503 with Retry-After before its body is read."""
     max_conversations: int = Field(default=100_000, ge=1, le=10_000_000)
     """Handles kept; the least recently stored goes first."""
     max_handle_bytes: int = Field(default=512 * 2**20, ge=4096, le=2**40)

@@ -1,65 +1,64 @@
 """A client's connection, as the legs of a turn see it (`client.Client`)."""
 
 import asyncio
-
-from aiohttp import web
+from collections.abc import Mapping
 
 from disaggpair_router.client import Cut
+from disaggpair_router.inbound.message import Responder
 
 _COMMENT = b": keep-alive\n\n"
 
 
 class HttpClient:
-    """One request's connection, seen as a client of a turn."""
+    """One request's connection, seen as a client of a turn.
 
-    def __init__(self, request: web.Request, headers: dict[str, str]) -> None:
-        self._request = request
-        self._headers = headers
+    Args:
+        responder: where bytes go.
+        headers: of a stream, besides its type.
+    """
+
+    def __init__(self, responder: Responder, headers: Mapping[str, str]) -> None:
+        self._responder = responder
         self._cut: Cut | None = None
-        self._sending = asyncio.Lock()
-        self._has_data = False
+        self._comments: asyncio.TimerHandle | None = None
         self.is_gone = False
         self.sent = b""
         """The last bytes of the stream that were sent."""
-        self.response: web.StreamResponse | None = None
-        """The stream, once it has begun."""
+        responder.stream(
+            {
+                **headers,
+                "Content-Type": "text/event-stream; charset=utf-8",
+                "Cache-Control": "no-cache",
+            }
+        )
 
     @property
     def has_begun(self) -> bool:
         """Whether the status was sent."""
-        return self.response is not None
+        return self._responder.has_begun
 
     async def write(self, data: bytes) -> None:
         """Send bytes of the stream; dropped once the client is gone."""
-        self._has_data = True
+        self.end_comments()
         self.sent = data
-        async with self._sending:
-            await self._send(data)
+        if self._responder.send(data):
+            await self._responder.drained()
 
-    async def keep_alive(self) -> bool:
-        """Send a comment if the client has nothing yet; False when it needs no more of them."""
-        async with self._sending:
-            if self._has_data or self.is_gone:
-                return False
-            await self._send(_COMMENT)
-            return True
+    def comment_every(self, seconds: float) -> None:
+        """Send comments until there is something to send, or `end_comments`."""
+        loop = asyncio.get_running_loop()
+        self._comments = loop.call_later(seconds, self._comment, seconds)
 
-    async def _send(self, data: bytes) -> None:
-        if self.is_gone:
-            return
-        try:
-            if self.response is None:
-                self.response = web.StreamResponse(
-                    headers={
-                        **self._headers,
-                        "Content-Type": "text/event-stream; charset=utf-8",
-                        "Cache-Control": "no-cache",
-                    }
-                )
-                await self.response.prepare(self._request)
-            await self.response.write(data)
-        except ConnectionError:
-            self.leave()
+    def end_comments(self) -> None:
+        """Send no more comments."""
+        if self._comments is not None:
+            self._comments.cancel()
+            self._comments = None
+
+    def _comment(self, seconds: float) -> None:
+        if not self.is_gone:
+            self._responder.send(_COMMENT)
+            self.comment_every(seconds)
 
     def when_gone(self, cut: Cut | None) -> None:
         """Set what is called when the client leaves."""
@@ -70,5 +69,6 @@ class HttpClient:
     def leave(self) -> None:
         """The connection is closed."""
         self.is_gone = True
+        self.end_comments()
         if self._cut is not None:
             self._cut()

@@ -12,7 +12,7 @@ from disaggpair_router.conversation import Keys
 from disaggpair_router.errors import BadRequest, Forbidden, RouterError, Unauthorized
 from disaggpair_router.tenants import Refusal, Tenant, Tenants, presented_key
 
-Refused = Refusal | Literal["bad_header"]
+Refused = Refusal | Literal["bad_header", "overloaded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,10 @@ class Door:
         except BadRequest:
             self._refused("bad_header")
             raise
+
+    def refuse(self, why: Refused) -> None:
+        """Count a refusal for a reason that is not the caller's."""
+        self._refused(why)
 
     def _caller(self, headers: Mapping[str, str], peer: str) -> Caller:
         tenants = self.tenants

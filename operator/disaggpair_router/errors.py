@@ -7,10 +7,13 @@ RouterError
     Unauthorized      401: the API key is missing or not known
     Forbidden         403: not from here, or not for this tenant
     BodyTooLarge      413
+    HeadTooLarge      431
+    RequestLate       408: the rest of it did not come
     UnsupportedEncoding 415
     UnknownRoute      404
     EngineRefused     4xx: an engine's own status and message, without its addresses
   NoEndpoint          503: no engine is ready, or this router is going away
+  Overloaded          503: this router has as much to do as it may
   EngineFailed        502: an engine's 5xx, a broken connection, an answer that makes no sense
     Unreachable       502: no connection was made, so the engine saw nothing of the request
     EngineBusy        503: the engine itself asks to come back later
@@ -88,6 +91,18 @@ class BodyTooLarge(ClientError):
     status, code = 413, "body_too_large"
 
 
+class HeadTooLarge(ClientError):
+    """Path and headers are over their bound."""
+
+    status, code = 431, "head_too_large"
+
+
+class RequestLate(ClientError):
+    """The client did not send the rest of its request."""
+
+    status, code = 408, "request_timeout"
+
+
 class UnsupportedEncoding(ClientError):
     """The body is compressed."""
 
@@ -114,6 +129,12 @@ class NoEndpoint(RouterError):
     """Nothing is ready that could serve the turn."""
 
     status, kind, code = 503, "service_unavailable", "no_endpoint"
+
+
+class Overloaded(RouterError):
+    """More turns or bytes are in work than this router may hold."""
+
+    status, kind, code = 503, "service_unavailable", "overloaded"
 
 
 class EngineFailed(RouterError):

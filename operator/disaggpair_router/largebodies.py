@@ -40,7 +40,7 @@ class Requests:
     """
 
     def __init__(self, reader: RequestReader) -> None:
-        self._reader = reader
+        self.reader = reader
         self._pool: ProcessPoolExecutor | None = None
 
     async def read(
@@ -48,18 +48,18 @@ class Requests:
     ) -> TurnRequest:
         """See `RequestReader.read`."""
         if len(raw) <= LARGE_BYTES:
-            return self._reader.read(api, raw, headers, given_id, caller)
+            return self.reader.read(api, raw, headers, given_id, caller)
         loop = asyncio.get_running_loop()
         sent = CIMultiDict(headers)
         try:
             if self._pool is None:
-                self._pool = _new_pool(self._reader)
+                self._pool = _new_pool(self.reader)
             read = loop.run_in_executor(self._pool, _read, api, raw, sent, given_id, caller)
             return _restored(await read)
         except (BrokenProcessPool, OSError) as error:
             logger.warning("large requests are read in this process: %s", error)
             self.close()
-            return self._reader.read(api, raw, headers, given_id, caller)
+            return self.reader.read(api, raw, headers, given_id, caller)
 
     def close(self) -> None:
         """End the other process; the next large request starts it anew."""

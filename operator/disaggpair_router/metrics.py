@@ -113,7 +113,7 @@ class Metrics:
         self.refusals = self._counter(
             "refusals",
             "Requests refused at the door, before their body was read.",
-            {"reason": (*get_args(Refusal), "bad_header")},
+            {"reason": (*get_args(Refusal), "bad_header", "overloaded")},
         )
 
     def _legs(self) -> None:

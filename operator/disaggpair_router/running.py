@@ -1,10 +1,7 @@
-"""The turns in flight: each has a task of its own, which outlives its client when it must."""
+"""The turns in flight: each is a task, which outlives its client when it must."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 
 class Running:
@@ -20,22 +17,28 @@ class Running:
         """A part that should run as long as the process has failed: only a restart helps."""
 
     @property
+    def count(self) -> int:
+        """Turns that run."""
+        return len(self._tasks)
+
+    @property
     def abandoned(self) -> int:
         """Turns that run on without a client."""
         return len(self._abandoned)
 
-    def start(self, turn: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run a turn as a task."""
-        task = asyncio.create_task(turn)
+    def begin(self, task: asyncio.Task[Any]) -> None:
+        """A task runs a turn now."""
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+
+    def end(self, task: asyncio.Task[Any]) -> None:
+        """It does no more."""
+        self._tasks.discard(task)
+        self._abandoned.discard(task)
 
     def abandon(self, task: asyncio.Task[Any]) -> None:
         """The task's client left. Beyond the bound the task is cut, whatever it is doing."""
-        if task.done():
+        if task not in self._tasks:
             return
-        task.add_done_callback(self._forget)
         if len(self._abandoned) < self._max_abandoned:
             self._abandoned.add(task)
         else:
@@ -46,13 +49,7 @@ class Running:
         self.is_draining = True
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=limit_s)
-        for task in self._tasks:
+        for task in set(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(set(self._tasks))
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._abandoned.discard(task)
-        if not task.cancelled():
-            # Nobody awaits the task: fetch its exception, which was logged with the turn.
-            task.exception()

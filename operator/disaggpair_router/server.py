@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiohttp import web
-
-from disaggpair_router import httplog
-from disaggpair_router.app import metrics_application
 from disaggpair_router.assembly import Parts, assemble
 from disaggpair_router.config import RouterConfig, StaticEndpoints
 from disaggpair_router.environment import Environment
 from disaggpair_router.errors import ConfigError
 from disaggpair_router.gathered import gathering
 from disaggpair_router.held import HeldKV
+from disaggpair_router.inbound.patience import Patience
+from disaggpair_router.inbound.server import Server
 from disaggpair_router.listening import Listener
+from disaggpair_router.metricsport import MetricsPort
 from disaggpair_router.probe import Probe, static_endpoints
 from disaggpair_router.running import Running
 from disaggpair_router.seen.config import Tracing
@@ -89,20 +88,13 @@ async def running_router(
         if tenants is not None:
             reading = tenants.run(config.tenants.reload_s)
             await stack.enter_async_context(_background(reading, parts.running))
-        api = web.AppRunner(
-            parts.routes.application(config.limits.max_body_bytes),
-            # A client that leaves cancels the handler, which tells the turn: nothing is written
-            # before the first byte, so no failing write would show it.
-            handler_cancellation=True,
-            # A compressed body would be unpacked in steps of the whole limit, before it is bounded.
-            auto_decompress=False,
-            access_log=None,
-            logger=httplog.logger,
-            shutdown_timeout=_CUT_S,
+        api = Server(
+            parts.routes,
+            patience=Patience(stalled=config.timeouts.stalled_client_s),
+            max_held_bytes=config.limits.max_request_bytes,
         )
-        await api.setup()
-        assert api.server is not None
-        listener = Listener(api.server)
+        await stack.enter_async_context(_background(api.run(), parts.running))
+        listener = Listener(api)
         stack.push_async_callback(_drain, api, listener, parts, config.timeouts.drain_s)
         port = await listener.start(config.host, config.port, shared=worker is not None)
         logger.info("router of pair %s listens on port %d", config.pair, port)
@@ -116,14 +108,12 @@ async def _metrics(
     """Serve the metrics port while the block runs."""
     async with AsyncExitStack() as stack:
         exposition = await stack.enter_async_context(gathering(worker, parts.metrics))
-        runner = web.AppRunner(
-            metrics_application(exposition, parts.debug), access_log=None, logger=httplog.logger
-        )
-        stack.push_async_callback(runner.cleanup)
-        await runner.setup()
-        host = config.host or None
-        shared = worker is not None
-        await web.TCPSite(runner, host, config.metrics_port, reuse_port=shared).start()
+        port = Server(MetricsPort(exposition, parts.debug))
+        await stack.enter_async_context(_background(port.run(), parts.running))
+        stack.push_async_callback(port.close, _CUT_S)
+        listener = Listener(port)
+        stack.callback(listener.stop)
+        await listener.start(config.host, config.metrics_port, shared=worker is not None)
         yield
 
 
@@ -187,14 +177,12 @@ async def _watch(config: RouterConfig, parts: Parts) -> None:
         await watch_pods(config.endpoints, parts.endpoints)
 
 
-async def _drain(api: web.AppRunner, listener: Listener, parts: Parts, limit_s: float) -> None:
+async def _drain(api: Server, listener: Listener, parts: Parts, limit_s: float) -> None:
     parts.running.is_draining = True
     listener.stop()
-    if api.server is not None:
-        # Connections close after the answer they are giving, idle ones now.
-        api.server.pre_shutdown()
+    api.close_idle()
     await parts.running.drain(limit_s)
-    await api.cleanup()
+    await api.close(_CUT_S)
 
 
 async def _expire(held: HeldKV) -> None:

@@ -275,7 +275,7 @@ async def test_releases_are_bounded_and_failures_counted() -> None:
         assert (await front.chat("a", **ID)).status == 200
         await eventually(lambda: front.count("handle_releases_total", result="failed") == 1)
         parts = front.router.parts
-        reader = parts.routes.reader
+        reader = parts.routes.requests.reader
         request = reader.read("chat", b'{"messages": []}', {}, "r")
         gone = Endpoint("gone", "http://gone", "decode", ready=True)
         for _ in range(1_001):

@@ -149,7 +149,7 @@ async def test_h15_a_client_that_left_claims_nothing(stage: Stage) -> None:
     stage.decode_gate.set()
     dialogue = Dialogue(stage.front, dict(ID))
     await dialogue.say("one")
-    reader = stage.front.router.parts.routes.reader
+    reader = stage.front.router.parts.routes.requests.reader
     client = Gone()
     body = {"messages": [*dialogue.messages, {"role": "user", "content": "two"}], **ID}
     request = reader.read("chat", orjson.dumps(body), {}, "r-1")

@@ -46,7 +46,7 @@ def comparable(request: TurnRequest) -> dict[str, Any]:
 async def test_a_large_request_reads_as_a_small_one_would(requests: Requests) -> None:
     raw = orjson.dumps(BODY)
     assert len(raw) > LARGE_BYTES
-    small = requests._reader.read("chat", raw, HEADERS, "r-1", Caller(owner=b"o"))
+    small = requests.reader.read("chat", raw, HEADERS, "r-1", Caller(owner=b"o"))
     large = await read(requests, BODY)
     assert requests._pool is not None
     assert comparable(large) == comparable(small)

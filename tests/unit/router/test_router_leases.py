@@ -58,7 +58,7 @@ async def test_of_two_routers_one_has_the_lease(bench: LeaseBench) -> None:
         claims = []
         for one in (front, other):
             parts = one.router.parts
-            request = parts.routes.reader.read(
+            request = parts.routes.requests.reader.read(
                 "chat", orjson.dumps(body), {}, "r", parts.routes.door.caller({}, "")
             )
             p = next(engine for engine in parts.endpoints if engine.role == "prefill")
