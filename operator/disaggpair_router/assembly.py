@@ -17,7 +17,8 @@ from disaggpair_router.handleturn import HandleKV
 from disaggpair_router.held import HeldKV
 from disaggpair_router.leases.assembly import leases_of
 from disaggpair_router.metrics import Metrics
-from disaggpair_router.plans import Plans
+from disaggpair_router.plan import FixedPlans
+from disaggpair_router.plans import ChosenPlans
 from disaggpair_router.prefill import PrefillLeg
 from disaggpair_router.release import Releases
 from disaggpair_router.request import RequestReader
@@ -101,7 +102,7 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
             limits=config.limits,
         ),
         held=held,
-        plans=Plans(config.way, metrics=metrics, clock=clock),
+        plans=ChosenPlans(config.way, metrics=metrics, clock=clock) if config.way else FixedPlans(),
         retries=retries,
         endpoints=endpoints,
         metrics=metrics,

@@ -16,8 +16,11 @@ class Client(Protocol):
         """Status and headers were sent, so the status can no longer change."""
         ...
 
-    async def write(self, data: bytes) -> None:
-        """Send bytes of a stream, headers first; waits while the client is slow to read."""
+    async def write(self, data: bytes, *, last: bool = False) -> None:
+        """Send bytes of a stream, headers first; waits while the client is slow to read.
+
+        After the `last` nothing is sent.
+        """
         ...
 
     def when_gone(self, cut: "Cut | None") -> None:

@@ -98,6 +98,8 @@ def run(args: argparse.Namespace) -> int:
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(LineFormatter(args.log_format))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    # No line shows them, and every record would look them up.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
     def work(worker: Worker | None = None) -> int:
         try:

@@ -37,11 +37,11 @@ class HttpClient:
         """Whether the status was sent."""
         return self._responder.has_begun
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: bytes, *, last: bool = False) -> None:
         """Send bytes of the stream; dropped once the client is gone."""
         self.end_comments()
         self.sent = data
-        if self._responder.send(data):
+        if self._responder.send(data, last=last):
             await self._responder.drained()
 
     def comment_every(self, seconds: float) -> None:

@@ -18,7 +18,7 @@ from disaggpair_router.errors import ClientLeft, EngineFailed
 from disaggpair_router.held import TurnKV
 from disaggpair_router.kv import Json, decode_body
 from disaggpair_router.pick import Endpoint
-from disaggpair_router.plans import Plan
+from disaggpair_router.plan import Plan
 from disaggpair_router.prefill import Prefilled
 from disaggpair_router.relay import StreamRelay
 from disaggpair_router.request import TurnRequest
@@ -147,7 +147,8 @@ class DecodeLeg:
                 raise EngineFailed("The engine's stream has an event without an end.") from None
             if relay.done and kv is not None:
                 kv.keep(decode, relay.params, relay.answer(), relay.usage, is_clean=relay.is_clean)
-            await self._send(out, client, record)
+            ends = relay.done and relay.error is None
+            await self._send(out, client, record, last=ends)
             if relay.error is not None:
                 raise error_in_stream(relay.error)
         record.add_usage(relay.usage)
@@ -175,11 +176,13 @@ class DecodeLeg:
             raise EngineFailed("The engine's stream ended before its end marker.")
         return chunk
 
-    async def _send(self, data: bytes, client: Client, record: SeenTurn) -> None:
+    async def _send(
+        self, data: bytes, client: Client, record: SeenTurn, *, last: bool = False
+    ) -> None:
         if not data:
             return
         record.first_byte()
-        await client.write(data)
+        await client.write(data, last=last)
         record.delivered()
 
 

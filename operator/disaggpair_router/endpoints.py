@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from prometheus_client import Gauge
+
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.pick import Choice, Endpoint, may_pair, pick
 
@@ -174,31 +176,30 @@ class Endpoints:
         """Legs of this router at an engine, those that are going to come included."""
         return self._in_flight.get(name, 0)
 
-    @contextmanager
-    def leg(self, endpoint: Endpoint) -> Iterator[None]:
+    def leg(self, endpoint: Endpoint) -> "Leg":
         """Count one leg as in flight at an engine while the block runs."""
-        gauge = self._metrics.in_flight.labels(endpoint.role)
-        gauge.inc()
-        try:
-            with self.reserved(endpoint):
-                yield
-            self.answered(endpoint)
-        finally:
-            gauge.dec()
+        return Leg(self, endpoint, self._metrics.in_flight.labels(endpoint.role))
 
     @contextmanager
     def reserved(self, endpoint: Endpoint) -> Iterator[None]:
         """Count an engine as busier while the block runs, because a leg is going to come."""
-        name = endpoint.name
-        self._in_flight[name] = self._in_flight.get(name, 0) + 1
+        self.add_leg(endpoint.name)
         try:
             yield
         finally:
-            left = self._in_flight[name] - 1
-            if left:
-                self._in_flight[name] = left
-            else:
-                del self._in_flight[name]
+            self.drop_leg(endpoint.name)
+
+    def add_leg(self, name: str) -> None:
+        """One leg more is at an engine."""
+        self._in_flight[name] = self._in_flight.get(name, 0) + 1
+
+    def drop_leg(self, name: str) -> None:
+        """One leg less."""
+        left = self._in_flight[name] - 1
+        if left:
+            self._in_flight[name] = left
+        else:
+            del self._in_flight[name]
 
     def _tell(self) -> None:
         for listener in self._listeners:
@@ -225,3 +226,22 @@ class Endpoints:
             return True
         del self._suspects[endpoint.name]
         return False
+
+
+class Leg:
+    """A leg in flight, from entering the block to leaving it."""
+
+    __slots__ = ("_endpoint", "_endpoints", "_gauge")
+
+    def __init__(self, endpoints: Endpoints, endpoint: Endpoint, gauge: Gauge) -> None:
+        self._endpoints, self._endpoint, self._gauge = endpoints, endpoint, gauge
+
+    def __enter__(self) -> None:
+        self._gauge.inc()
+        self._endpoints.add_leg(self._endpoint.name)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._endpoints.drop_leg(self._endpoint.name)
+        self._gauge.dec()
+        if kind is None:
+            self._endpoints.answered(self._endpoint)

@@ -7,9 +7,17 @@ fixed set of values: nothing that a client sends can make another one.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Final, Literal, get_args
+from typing import Final, Generic, Literal, TypeVar, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Metric,
+    generate_latest,
+)
+from prometheus_client.metrics import MetricWrapperBase
 
 from disaggpair_router.errors import ERROR_CODES, DisconnectStage
 from disaggpair_router.session import MissReason
@@ -56,6 +64,31 @@ class Series:
     """All values that each label can have."""
 
 
+M = TypeVar("M", bound=MetricWrapperBase)
+
+
+class Labelled(Generic[M]):
+    """A series with labels; keeps its parts, since a turn counts a dozen.
+
+    The library looks for a part under a lock, after it has made strings of the values.
+    """
+
+    def __init__(self, metric: M) -> None:
+        self._metric = metric
+        self._parts: dict[tuple[str, ...], M] = {}
+
+    def collect(self) -> Iterable[Metric]:
+        """All its parts as they are now."""
+        return self._metric.collect()
+
+    def labels(self, *values: str) -> M:
+        """The part with these values."""
+        part = self._parts.get(values)
+        if part is None:
+            part = self._parts[values] = self._metric.labels(*values)
+        return part
+
+
 class Metrics:
     """One attribute per series."""
 
@@ -85,17 +118,21 @@ class Metrics:
             {"way": get_args(Way), "reason": get_args(Reason)},
             preset=False,
         )
-        self.ttft_seconds = self._histogram(
-            "ttft_seconds",
-            "From the request's last byte to the first byte of a streamed answer.",
-            {"way": _WAYS},
+        self.ttft_seconds = Labelled(
+            self._histogram(
+                "ttft_seconds",
+                "From the request's last byte to the first byte of a streamed answer.",
+                {"way": _WAYS},
+            )
         )
-        self.added_seconds = self._histogram(
-            "added_seconds",
-            "The router's own part of a turn's time: from the request's last byte to its first "
-            "leg, the claim included; between the legs; from D's first byte to the client's.",
-            {"part": get_args(Part)},
-            _SHORT_SECONDS,
+        self.added_seconds = Labelled(
+            self._histogram(
+                "added_seconds",
+                "The router's own part of a turn's time: from the request's last byte to its first "
+                "leg, the claim included; between the legs; from D's first byte to the client's.",
+                {"part": get_args(Part)},
+                _SHORT_SECONDS,
+            )
         )
         self.fallbacks = self._counter(
             "fallbacks",
@@ -117,14 +154,16 @@ class Metrics:
         )
 
     def _legs(self) -> None:
-        self.leg_seconds = self._histogram("leg_seconds", "Duration of one leg.", {"leg": _LEGS})
+        self.leg_seconds = Labelled(
+            self._histogram("leg_seconds", "Duration of one leg.", {"leg": _LEGS})
+        )
         self.retries = self._counter(
             "retries", "Legs that were sent a second time.", {"leg": _LEGS}
         )
         self.refused_retries = self._counter(
             "retries_refused", "Legs that were not sent again: there were too many.", {"leg": _LEGS}
         )
-        self.in_flight = self._gauge("in_flight", "Legs in flight.", {"role": _LEGS})
+        self.in_flight = Labelled(self._gauge("in_flight", "Legs in flight.", {"role": _LEGS}))
 
     def _held(self) -> None:
         self.claims = self._counter(
@@ -181,13 +220,13 @@ class Metrics:
 
     def _counter(
         self, name: str, text: str, labels: Mapping[str, tuple[str, ...]], *, preset: bool = True
-    ) -> Counter:
+    ) -> Labelled[Counter]:
         """With `preset` all its values are there from the start, so that the first event shows."""
         full = self._declare(name, "counter", text, labels)
         counter = Counter(full, text, list(labels), registry=self.registry)
         for values in product(*labels.values()) if preset else ():
             counter.labels(*values)
-        return counter
+        return Labelled(counter)
 
     def _gauge(
         self, name: str, text: str, labels: Mapping[str, tuple[str, ...]] = _NO_LABELS

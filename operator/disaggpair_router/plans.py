@@ -13,6 +13,7 @@ from disaggpair_router.gaps import Gaps
 from disaggpair_router.held import HeldHistory, TurnKV
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.pick import Choice
+from disaggpair_router.plan import Plan, PrefillNote
 from disaggpair_router.request import TurnRequest
 from disaggpair_router.turnlog import TurnRecord
 from disaggpair_router.way.backlog import Backlog, Load, Work
@@ -25,17 +26,12 @@ _REMEMBERED: Final = 20_000
 """Conversations whose last way is known."""
 
 
-class PrefillNote:
-    """What P says of a leg that is over."""
+class ChosenPlan:
+    """The plan of a turn that is measured, and has a choice if D holds its history."""
 
-    cached_tokens = 0
-    """Tokens of the prompt that it did not compute."""
+    has_choice = True
 
-
-class Plan:
-    """How one turn runs."""
-
-    def __init__(self, plans: "Plans", request: TurnRequest, kv: TurnKV) -> None:
+    def __init__(self, plans: "ChosenPlans", request: TurnRequest, kv: TurnKV) -> None:
         self._plans = plans
         self._request = request
         self._held: HeldHistory | None = kv.history
@@ -57,13 +53,7 @@ class Plan:
 
     def decide(self, choice: Choice, kv: TurnKV, record: TurnRecord) -> Decision | None:
         """The way with these engines; None when there is nothing to choose."""
-        config = self._plans.config
-        if (
-            config is None
-            or self._held is None
-            or choice.prefill is None
-            or choice.decode.name != kv.holder
-        ):
+        if self._held is None or choice.prefill is None or choice.decode.name != kv.holder:
             return None
         plans = self._plans
         turn = Turn(
@@ -75,7 +65,7 @@ class Plan:
         decision = choose(
             turn,
             plans.rates,
-            config,
+            plans.config,
             prefill=plans.prefill_load(choice.prefill.name),
             decode=plans.decode_load(choice.decode.name),
         )
@@ -180,12 +170,12 @@ class Plan:
         return backlog
 
 
-class Plans:
+class ChosenPlans:
     """What is known of the ways of the pair, for all turns of one router."""
 
     def __init__(
         self,
-        config: WayConfig | None,
+        config: WayConfig,
         *,
         metrics: Metrics,
         clock: Callable[[], float],
@@ -193,17 +183,17 @@ class Plans:
         self.config = config
         self.metrics = metrics
         self.clock = clock
-        self.rates = Rates(step_tokens=config.step_tokens) if config else Rates()
+        self.rates = Rates(step_tokens=config.step_tokens)
         self.ratios = TokenRatios()
         self.gaps: dict[str, Gaps] = {}
-        self.step_tokens = config.step_tokens if config else 0
+        self.step_tokens = config.step_tokens
         self.prefills: dict[str, Backlog] = {}
         self.decodes: dict[str, Backlog] = {}
         self._last: OrderedDict[bytes, Way] = OrderedDict()
 
     def plan(self, request: TurnRequest, kv: TurnKV) -> Plan:
-        """A turn begins."""
-        return Plan(self, request, kv)
+        """See `Planning`."""
+        return ChosenPlan(self, request, kv)
 
     def prefill_load(self, name: str) -> Load:
         """What stands before a leg at a P."""

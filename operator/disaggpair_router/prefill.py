@@ -28,7 +28,7 @@ from disaggpair_router.held import Claim, TurnKV
 from disaggpair_router.kv import InvalidParams, Json, checked_prefill_params, prefill_body
 from disaggpair_router.metrics import Fallback
 from disaggpair_router.pick import Endpoint
-from disaggpair_router.plans import Plan
+from disaggpair_router.plan import Plan
 from disaggpair_router.request import TurnRequest
 from disaggpair_router.retries import RetryBudget
 from disaggpair_router.seen.turns import SeenTurn

@@ -4,7 +4,6 @@ Called by `app` with the raw body; the result is what `turn` runs. No HTTP here.
 """
 
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +16,7 @@ from disaggpair_router.conversation import Conversation, Keys, conversation_of
 from disaggpair_router.door import Caller
 from disaggpair_router.errors import BadRequest
 from disaggpair_router.history import History, scope_digest
+from disaggpair_router.ids import new_id
 from disaggpair_router.kv import Api, Json, without_transfer_keys
 from disaggpair_router.way.choice import Way
 
@@ -125,7 +125,7 @@ class RequestReader:
             self._names,
             owner=caller.owner,
             keys=self._keys,
-            mint=_minted,
+            mint=new_id,
         )
         stream = body.get("stream")
         if stream is not None and not isinstance(stream, bool):
@@ -176,7 +176,7 @@ def request_id(headers: Mapping[str, str]) -> str:
     fields of a turn's line.
     """
     given = headers.get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else _minted()
+    return given if _REQUEST_ID.fullmatch(given) else new_id()
 
 
 def must_run_alone(body: Mapping[str, Any]) -> bool:
@@ -230,7 +230,3 @@ def _forwarded(headers: Mapping[str, str]) -> dict[str, str]:
     found = {name: headers[name] for name in _FORWARDED if name in headers}
     # The others could not be sent on as they came.
     return {name: value for name, value in found.items() if value.isascii() and value.isprintable()}
-
-
-def _minted() -> str:
-    return secrets.token_hex(16)

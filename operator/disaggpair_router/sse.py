@@ -11,7 +11,6 @@ import re
 _END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LF_END = b"\n\n"
 _BOM = b"\xef\xbb\xbf"
-_LF_EVENT = re.compile(rb".*?\n\n", re.DOTALL)
 _TAIL = 3
 """An end is at most four bytes, so a new read can complete one that began three bytes before."""
 
@@ -59,9 +58,9 @@ class EventSplitter:
         """The events of bytes that end with an empty line and have LF only."""
         if chunk.find(_LF_END) == len(chunk) - 2:
             return [chunk]
-        events = [match[0] for match in _LF_EVENT.finditer(chunk)]
-        self._held += chunk[sum(map(len, events)) :]
-        return events
+        *pieces, rest = chunk.split(_LF_END)
+        self._held += rest
+        return [piece + _LF_END for piece in pieces]
 
     @property
     def rest(self) -> bytes:

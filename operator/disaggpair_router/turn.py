@@ -16,7 +16,7 @@ from disaggpair_router.errors import (
 from disaggpair_router.guard.checks import Guard
 from disaggpair_router.held import HeldKV, TurnKV
 from disaggpair_router.metrics import Metrics
-from disaggpair_router.plans import Plan, Plans
+from disaggpair_router.plan import Plan, Planning
 from disaggpair_router.prefill import UNREACHABLE_PAUSE_S, Prefilled, PrefillLeg
 from disaggpair_router.request import TurnRequest
 from disaggpair_router.retries import RetryBudget
@@ -33,7 +33,7 @@ class Turns:
         prefill: PrefillLeg,
         decode: DecodeLeg,
         held: HeldKV,
-        plans: Plans,
+        plans: Planning,
         retries: RetryBudget,
         endpoints: Endpoints,
         metrics: Metrics,
@@ -112,7 +112,9 @@ class Turns:
         self, request: TurnRequest, kv: TurnKV, plan: Plan, client: Client, record: SeenTurn
     ) -> Prefilled | None:
         """The engine that computes the turn alone because it holds the history; None for P's."""
-        choice = None if request.alone else self._endpoints.choose(holder=kv.holder)
+        if request.alone or not plan.has_choice:
+            return None
+        choice = self._endpoints.choose(holder=kv.holder)
         decision = plan.decide(choice, kv, record) if choice else None
         if decision is None or decision.way != "DIRECT" or choice is None:
             return None

@@ -160,7 +160,11 @@ class LineFormatter(logging.Formatter):
 
 def log_turn(record: TurnRecord) -> None:
     """Write the turn's line."""
-    logger.info("turn", extra={"turn": record})
+    if logger.isEnabledFor(logging.INFO):
+        # What the logger itself would add, the place in the source, is the same for every turn.
+        line = logging.LogRecord(logger.name, logging.INFO, __file__, 0, "turn", None, None)
+        line.turn = record
+        logger.handle(line)
 
 
 def _word(name: str, value: object) -> str:

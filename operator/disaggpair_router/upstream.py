@@ -3,7 +3,6 @@
 `turn` and its legs call this; nothing above it imports the HTTP client.
 """
 
-import secrets
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
@@ -19,6 +18,7 @@ from disaggpair_router.errors import (
     Unsendable,
     public_message,
 )
+from disaggpair_router.ids import new_id
 from disaggpair_router.pick import Endpoint
 from disaggpair_router.pool import Pool, Unconnected, request_head, target_of
 from disaggpair_router.wire import Broken, Connection
@@ -176,7 +176,7 @@ class Engines:
         given = {
             **headers,
             "Content-Type": "application/json",
-            "X-Request-Id": secrets.token_hex(16),
+            "X-Request-Id": new_id(),
         }
         return Exchange(self, endpoint, "POST", path, given, body, limit_s, sent)
 

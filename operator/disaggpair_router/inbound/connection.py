@@ -243,10 +243,8 @@ class Connection(asyncio.Protocol):
         pending.body_bytes = 0
 
     def _last(self, pending: Pending) -> None:
-        if not pending.has_begun:
-            self.send(pending, b"")
-        if pending.is_chunked:
-            self._transport.write(_LAST_CHUNK)
+        if not pending.has_ended:
+            self.send(pending, b"", last=True)
 
     def _whole(self, pending: Pending, answer: Answer) -> None:
         pending.keeps = pending.keeps and not self._is_unread(pending)
@@ -262,11 +260,13 @@ class Connection(asyncio.Protocol):
         is_head = pending.head is not None and pending.head.method == "HEAD"
         self._transport.write(head if is_head else head + answer.body)
 
-    def send(self, pending: Pending, data: bytes) -> bool:
+    def send(self, pending: Pending, data: bytes, *, last: bool) -> bool:
         """See `pending.Sender`."""
         if pending.is_chunked:
             # An empty chunk would be the last one.
             data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+            data += _LAST_CHUNK if last else b""
+        pending.has_ended = last
         if not pending.has_begun:
             pending.has_begun = True
             pending.keeps = pending.keeps and pending.is_chunked and not self._server.is_closing

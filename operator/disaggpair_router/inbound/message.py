@@ -73,8 +73,8 @@ class Responder(Protocol):
         """The answer is a stream with these headers, which go out with its first bytes."""
         ...
 
-    def send(self, data: bytes) -> bool:
-        """Send bytes of the stream.
+    def send(self, data: bytes, *, last: bool = False) -> bool:
+        """Send bytes of the stream; with `last` its end in the same piece, and nothing after it.
 
         Whether the client is slow, so that `drained` should be awaited before the next.
         """

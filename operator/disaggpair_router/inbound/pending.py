@@ -10,8 +10,11 @@ from disaggpair_router.inbound.message import Head
 class Sender(Protocol):
     """The connection of a pending request."""
 
-    def send(self, pending: "Pending", data: bytes) -> bool:
-        """Bytes of the stream, with its head before the first; whether the client is slow."""
+    def send(self, pending: "Pending", data: bytes, *, last: bool) -> bool:
+        """Bytes of the stream, with its head before the first and its end after the last.
+
+        Whether the client is slow.
+        """
         ...
 
     async def drained(self) -> None:
@@ -27,6 +30,7 @@ class Pending:
         "_sender",
         "body_bytes",
         "has_begun",
+        "has_ended",
         "head",
         "headers",
         "is_chunked",
@@ -47,6 +51,8 @@ class Pending:
         """Bytes of its body that are held."""
         self.is_gone = False
         self.has_begun = False
+        self.has_ended = False
+        """The stream is complete, though its work may not be."""
         self.task: asyncio.Task[None] | None = None
         self._sender = sender
         self._call: Callable[[], object] | None = None
@@ -59,9 +65,11 @@ class Pending:
         """See `message.Responder`."""
         self.headers = headers
 
-    def send(self, data: bytes) -> bool:
+    def send(self, data: bytes, *, last: bool = False) -> bool:
         """See `message.Responder`."""
-        return not self.is_gone and self._sender.send(self, data)
+        if self.is_gone or self.has_ended:
+            return False
+        return self._sender.send(self, data, last=last)
 
     async def drained(self) -> None:
         """See `message.Responder`."""

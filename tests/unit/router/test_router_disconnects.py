@@ -165,7 +165,7 @@ class Gone:
     is_gone = True
     has_begun = False
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: bytes, *, last: bool = False) -> None:
         raise AssertionError
 
     def when_gone(self, cut: Any) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from disaggpair_bed.leasebench import LeaseBench, lease_bench, tokens_read
 from disaggpair_bed.routing import Dialogue, Routed, eventually
+from disaggpair_router.plans import ChosenPlans
 
 ID = {"conversation_id": "c"}
 LONG = "Tell me of the river and of all the towns that lie on it, one after the other. " * 3
@@ -120,6 +121,7 @@ async def test_the_line_of_a_turn_says_why_it_ran_so(
 async def test_what_turns_take_is_learned(bench: LeaseBench) -> None:
     async with bench.router(way=WAY) as front:
         plans = front.router.parts.routes.turns._plans
+        assert isinstance(plans, ChosenPlans)
         before = plans.rates.direct_s(1_000, 100, plans.decode_load("x"))
         for number in range(6):
             talk = Dialogue(front, {"conversation_id": str(number)})
