@@ -132,7 +132,7 @@ class DecodeLeg:
         relay = StreamRelay(
             request.shape.stream,
             max_event_bytes=self._limits.max_answer_bytes,
-            max_answer_bytes=self._limits.max_answer_bytes,
+            max_answer_bytes=self._limits.max_answer_bytes if kv and kv.wants_answer else -1,
         )
         limit_s = self._timeouts.decode_first_byte_s
         while not relay.done:

@@ -62,6 +62,11 @@ class HandleTurn:
         """See `held.TurnKV`."""
         return self._handles.wants_whole(self._request)
 
+    @property
+    def wants_answer(self) -> bool:
+        """See `held.TurnKV`: the next turn has to repeat it."""
+        return self._request.history is not None
+
     async def claim(self, prefill: Endpoint) -> HandleClaim | MissReason:
         """See `held.TurnKV`; without waiting, so that no other turn comes between."""
         found = self._handles.claim(self._request, prefill)

@@ -82,6 +82,11 @@ class TurnKV(Protocol):
         """Whether D has to be asked without streaming, because only then it gives its handle."""
         ...
 
+    @property
+    def wants_answer(self) -> bool:
+        """Whether `keep` has a use for the answer's text."""
+        ...
+
     async def claim(self, prefill: Endpoint) -> Claim | MissReason:
         """Take what is held for a P leg at this engine, which is sent right after."""
         ...

@@ -38,6 +38,7 @@ class LeaseTurn:
     """
 
     wants_whole = False
+    wants_answer = False  # engines compare tokens themselves
 
     def __init__(self, leases: "Leases", wanted: Wanted | None, *, is_told_later: bool) -> None:
         self._leases = leases
