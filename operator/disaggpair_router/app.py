@@ -38,9 +38,12 @@ logger = logging.getLogger(__name__)
 Route = Callable[[Head, str], Work | Answer]
 """What to do about a request with an id; may raise RouterError."""
 
-_TOKENIZE: Final = "/tokenize"
+_COUNT_TOKENS: Final = "/v1/messages/count_tokens"
+_TOKENIZERS: Final = ("/tokenize", _COUNT_TOKENS)
 _TOKENIZE_S: Final = 30.0
 _APIS: Final[Mapping[str, Api]] = {shape.path: api for api, shape in SHAPES.items()}
+_ERRORS: Final[Mapping[str, Api]] = {**_APIS, _COUNT_TOKENS: "messages"}
+"""In which API's shape a path has its errors."""
 
 
 class Routes:
@@ -76,8 +79,8 @@ class Routes:
         }
         for path, api in _APIS.items():
             self._routes["POST", path] = partial(self._completion, api)
-        if tokenize:
-            self._routes["POST", _TOKENIZE] = self._tokenize
+        for path in _TOKENIZERS if tokenize else ():
+            self._routes["POST", path] = self._tokenize
 
     def begin(self, head: Head) -> Work | Answer:
         """See `inbound.message.Application`.
@@ -205,8 +208,9 @@ class Routes:
 
         async def ask(raw: bytes, responder: Responder) -> Answer:
             body = without_transfer_keys(json_object(raw))
+            engine, credentials = self._any_engine(), caller.credentials
             async with self._engines.post(
-                self._any_engine(), _TOKENIZE, body, caller.credentials, limit_s=_TOKENIZE_S
+                engine, head.path, body, credentials, limit_s=_TOKENIZE_S
             ) as reply:
                 return Answer(body=await reply.whole(_TOKENIZE_S))
 
@@ -250,7 +254,7 @@ def _failure(error: Exception, given: str, head: Head | None) -> Answer:
     if not isinstance(error, RouterError):
         logger.error("a request failed", exc_info=error)
     status, headers = error_head(error)
-    api: Api = _APIS.get(head.path, "chat") if head else "chat"
+    api: Api = _ERRORS.get(head.path, "chat") if head else "chat"
     return Answer(
         status,
         SHAPES[api].error_body(error, given),

@@ -253,8 +253,9 @@ class RouterConfig(_Part):
     """Processes that serve the port, for more turns than one core takes. Each is a router of its
     own: limits are each one's, and only leases are shared, so handles cannot be kept."""
     tokenize: bool = False
-    """Offer `POST /tokenize`, which one engine answers. It tells a caller how the engines' chat
-    template and tokenizer see a prompt, and costs an engine time that no turn accounts for."""
+    """Offer `POST /tokenize` and `POST /v1/messages/count_tokens`, which one engine answers. They
+    tell a caller how the engines' chat template and tokenizer see a prompt, and cost an engine time
+    that no turn accounts for."""
     tenants: Tenants = Tenants()
     way: WayConfig | None = None
     """How it is chosen whether P or D computes a turn's new tokens, or P all of it; with leases

@@ -375,6 +375,19 @@ async def test_the_tokenizer_is_offered_only_if_asked_for(tokenize: bool) -> Non
             assert (await bench.front.post("/tokenize", b"[]")).status == 400
 
 
+@pytest.mark.parametrize("tokenize", [True, False])
+async def test_anthropics_count_of_tokens_is_offered_with_the_tokenizer(tokenize: bool) -> None:
+    path = "/v1/messages/count_tokens"
+    body = {"model": "toy", "messages": [{"role": "user", "content": LONG}]}
+    async with one_bench(leases=False, tokenize=tokenize) as bench:
+        reply = await bench.front.post(path, body)
+        assert reply.status == (200 if tokenize else 404)
+        if tokenize:
+            assert reply.json["input_tokens"] > 10
+            refused = await bench.front.post(path, b"[]")
+            assert (refused.status, refused.json["type"]) == (400, "error")
+
+
 async def test_a_key_in_the_header_of_anthropics_clients_reaches_engines() -> None:
     async with one_bench(leases=False) as bench:
         body = {"model": "toy", "max_tokens": 9, "messages": [{"role": "user", "content": LONG}]}
