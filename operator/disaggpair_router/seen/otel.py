@@ -6,11 +6,13 @@ its spans below the leg's. Attributes are counts and words of the router's own; 
 the digest that stands in the turn's line, and that line has the trace's id.
 """
 
+import os
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -20,7 +22,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from disaggpair_router.errors import RouterError
+from disaggpair_router.errors import ConfigError, RouterError
 from disaggpair_router.seen.config import Tracing
 from disaggpair_router.turnlog import TurnRecord
 
@@ -28,6 +30,9 @@ _NAME: Final = "disaggpair_router"
 _TRACES_PATH: Final = "/v1/traces"
 _CLOSE_S: Final = 3.0
 """For what is left at the end; the rest is lost."""
+_HEADERS_ENV: Final = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+_HEADER: Final = re.compile(r"[A-Za-z0-9_.-]+=([!#-+\-.-:<-\[\]-~ ]*)")
+"""What the SDK reads as a header in its most liberal form, or less."""
 _CONTEXT: Final = ("traceparent", "tracestate")
 
 
@@ -137,9 +142,36 @@ class OtelTracer:
 
 
 def otlp_tracer(tracing: Tracing, pair: str) -> OtelTracer:
-    """A tracer that sends to a collector from a thread of its own; what is too much is dropped."""
+    """A tracer that sends to a collector from a thread of its own; what is too much is dropped.
+
+    Raises ConfigError when the collector's headers cannot be sent.
+    """
+    refuse_headers(os.environ)
     exporter: SpanExporter = OTLPSpanExporter(endpoint=traces_url(tracing.endpoint))
     return OtelTracer(BatchSpanProcessor(exporter), ratio=tracing.sample_ratio, pair=pair)
+
+
+def refuse_headers(environment: Mapping[str, str]) -> None:
+    """Raise ConfigError for headers that cannot be sent, without a word of them.
+
+    The SDK would log them, value and all, and go on.
+    """
+    for name in _HEADERS_ENV:
+        entries = [entry.strip() for entry in environment.get(name, "").split(",")]
+        for number, entry in enumerate(entries, 1):
+            if entry and not _is_header(entry):
+                raise ConfigError(
+                    f"{name} is wrong at entry {number}: it must hold NAME=VALUE of printable "
+                    "ASCII, separated by commas, with %2C for a comma."
+                )
+
+
+def _is_header(entry: str) -> bool:
+    found = _HEADER.fullmatch(entry)
+    if not found:
+        return False
+    value = unquote(found[1]).strip()
+    return value.isascii() and value.isprintable()
 
 
 def traces_url(endpoint: str) -> str:

@@ -23,9 +23,9 @@ from disaggpair_bed.fakes.upstream import (
     scripted_engine,
 )
 from disaggpair_bed.routing import Routed, routed
-from disaggpair_router.config import RouterConfig
+from disaggpair_router.config import RouterConfig, Tracing
 from disaggpair_router.errors import ConfigError
-from disaggpair_router.seen.otel import OtelTracer, traces_url
+from disaggpair_router.seen.otel import OtelTracer, otlp_tracer, refuse_headers, traces_url
 from disaggpair_router.server import running_router
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -304,3 +304,42 @@ def test_an_endpoint_that_is_no_url_is_refused(url: str) -> None:
     }
     with pytest.raises(ValueError, match="endpoint is not a URL"):
         RouterConfig.model_validate(fields)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    ["", "authorization=Bearer%20k3y", "a=b,c-d=e f", "a=b=c\n", " a=b , c=d ,", "a=%2C", "a="],
+)
+def test_headers_of_the_collector_are_taken_as_the_sdk_takes_them(headers: str) -> None:
+    refuse_headers({"OTEL_EXPORTER_OTLP_HEADERS": headers})
+
+
+@pytest.mark.parametrize(
+    ("headers", "number"),
+    [
+        ("k3y", 1),
+        ("Bearer k3y", 1),
+        ("a=b,k3y", 2),
+        ("a=k3y;b", 1),
+        ('a="k3y"', 1),
+        ("a=k3y\nb=c", 1),
+        ("a=k3y%0Ab", 1),
+        ("a=k\u00e93y", 1),
+        ("a b=k3y", 1),
+    ],
+)
+def test_headers_that_cannot_be_sent_end_the_start_and_are_not_shown(
+    headers: str, number: int
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        refuse_headers({"OTEL_EXPORTER_OTLP_HEADERS": headers})
+    assert f"OTEL_EXPORTER_OTLP_HEADERS is wrong at entry {number}" in str(refused.value)
+    assert "k3y" not in str(refused.value)
+
+
+def test_a_tracer_is_not_made_with_headers_that_cannot_be_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "k3y")
+    with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
+        otlp_tracer(Tracing(endpoint="http://127.0.0.1:1"), "chat")
