@@ -138,7 +138,9 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
         limit_s=config.timeouts.canary_limit_s,
         clock=clock,
     )
-    debug = DebugPage(endpoints=endpoints, held=held, clock=clock) if config.debug else None
+    debug = None
+    if config.debug_port is not None:
+        debug = DebugPage(endpoints=endpoints, held=held, clock=clock)
     return Parts(engines, endpoints, held, canary, metrics, running, routes, guard, debug)
 
 

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from disaggpair_connector.contract import EXPIRY_MARGIN_S
-from disaggpair_router.guard.config import GuardConfig
-from disaggpair_router.seen.config import Tracing
+from disaggpair_router.guard.config import GuardConfig as GuardConfig  # part of this model
+from disaggpair_router.seen.config import Tracing as Tracing  # part of this model
 from disaggpair_router.way.config import WayConfig as WayConfig  # part of this model
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
@@ -21,6 +21,7 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _TAKEN_HEADERS: Final = ("authorization", "x-api-key", "x-request-id", "traceparent", "tracestate")
 """Headers that mean something else to the router."""
+_LOOPBACK: Final = "127.0.0.1"
 
 
 def _is_base_url(url: str) -> bool:
@@ -263,8 +264,9 @@ class RouterConfig(_Part):
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
     guard: GuardConfig = GuardConfig()
-    debug: bool = False
-    """Whether the metrics port has `/debug/conversations`."""
+    debug_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
+    """Port of `/debug/conversations`, 0 takes a free one; None: it is not there. It is bound to
+    127.0.0.1, or to `host` where that is a loopback address: the page asks for no key."""
     tracing: Tracing | None = None
     """Where traces of turns are sent; None for no traces."""
 
@@ -278,6 +280,15 @@ class RouterConfig(_Part):
         if self.workers > 1 and not self.port:
             raise ValueError(f"workers is {self.workers}: port must be a number above 0")
         return self
+
+    @property
+    def debug_host(self) -> str:
+        """Address of the debug page."""
+        try:
+            is_loopback = ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            is_loopback = False
+        return self.host if is_loopback else _LOOPBACK
 
     @model_validator(mode="after")
     def _tenant_is_no_conversation(self) -> Self:

@@ -21,7 +21,7 @@ from disaggpair_router.held import HeldKV
 from disaggpair_router.inbound.patience import Patience
 from disaggpair_router.inbound.server import Server
 from disaggpair_router.listening import Listener
-from disaggpair_router.metricsport import MetricsPort
+from disaggpair_router.innerports import InnerPort, debug_pages, metrics_pages
 from disaggpair_router.probe import Probe, static_endpoints
 from disaggpair_router.running import Running
 from disaggpair_router.seen.config import Tracing
@@ -43,6 +43,8 @@ class Router:
 
     port: int
     """The API's port, also when the configuration left it to the system."""
+    debug_port: int | None
+    """The debug page's, or None without one."""
     parts: Parts
 
 
@@ -72,8 +74,7 @@ async def running_router(
         await stack.enter_async_context(parts.engines)
         stack.callback(parts.routes.requests.close)
         await parts.held.start()
-        if config.metrics_port:
-            await stack.enter_async_context(_metrics(config, parts, worker))
+        debug_port = await _inner_ports(stack, config, parts, worker)
         stack.push_async_callback(parts.held.stop)
         await stack.enter_async_context(_background(_watch(config, parts), parts.running))
         if config.timeouts.canary_s:
@@ -98,23 +99,40 @@ async def running_router(
         stack.push_async_callback(_drain, api, listener, parts, config.timeouts.drain_s)
         port = await listener.start(config.host, config.port, shared=worker is not None)
         logger.info("router of pair %s listens on port %d", config.pair, port)
-        yield Router(port, parts)
+        yield Router(port, debug_port, parts)
+
+
+async def _inner_ports(
+    stack: AsyncExitStack, config: RouterConfig, parts: Parts, worker: Worker | None
+) -> int | None:
+    """Serve metrics and debug page where they are wanted; the debug page's port."""
+    shared = worker is not None
+    if config.metrics_port:
+        exposition = await stack.enter_async_context(gathering(worker, parts.metrics))
+        port = InnerPort(metrics_pages(exposition))
+        await stack.enter_async_context(
+            _served(port, config.host, config.metrics_port, parts.running, shared=shared)
+        )
+    if parts.debug is None or config.debug_port is None:
+        return None
+    port = InnerPort(debug_pages(parts.debug))
+    return await stack.enter_async_context(
+        _served(port, config.debug_host, config.debug_port, parts.running, shared=shared)
+    )
 
 
 @asynccontextmanager
-async def _metrics(
-    config: RouterConfig, parts: Parts, worker: Worker | None
-) -> AsyncIterator[None]:
-    """Serve the metrics port while the block runs."""
+async def _served(
+    pages: InnerPort, host: str, port: int, running: Running, *, shared: bool
+) -> AsyncIterator[int]:
+    """Serve pages while the block runs; their port."""
+    server = Server(pages)
     async with AsyncExitStack() as stack:
-        exposition = await stack.enter_async_context(gathering(worker, parts.metrics))
-        port = Server(MetricsPort(exposition, parts.debug))
-        await stack.enter_async_context(_background(port.run(), parts.running))
-        stack.push_async_callback(port.close, _CUT_S)
-        listener = Listener(port)
+        await stack.enter_async_context(_background(server.run(), running))
+        stack.push_async_callback(server.close, _CUT_S)
+        listener = Listener(server)
         stack.callback(listener.stop)
-        await listener.start(config.host, config.metrics_port, shared=worker is not None)
-        yield
+        yield await listener.start(host, port, shared=shared)
 
 
 async def serve(

@@ -1,22 +1,16 @@
 """The debug page: what is held where, without a word of it."""
 
-import socket
-from contextlib import ExitStack
 from typing import Any
+
+import pytest
 
 from disaggpair_bed.fakes.upstream import decoding, prefilling, scripted_engine
 from disaggpair_bed.leasebench import lease_bench
 from disaggpair_bed.routing import Dialogue, Routed, eventually, routed
+from disaggpair_router.config import RouterConfig
 from disaggpair_router.seen.debug import MAX_ROWS, DebugPage
 
 LONG = "Tell me of the river and of all the towns that lie on it, one after the other. "
-
-
-def free_port() -> int:
-    with ExitStack() as stack:
-        free = stack.enter_context(socket.socket())
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def page(front: Routed, conversation: str = "") -> Any:
@@ -25,28 +19,43 @@ def page(front: Routed, conversation: str = "") -> Any:
     return debug.page(conversation)
 
 
-async def test_the_page_is_on_the_metrics_port_only_and_only_if_asked_for() -> None:
-    for debug, status in ((False, 404), (True, 200)):
-        port = free_port()
-        async with (
-            scripted_engine(prefilling()) as prefill,
-            scripted_engine(decoding()) as decode,
-            routed([prefill], [decode], metrics_port=port, debug=debug) as front,
-        ):
-            url = f"http://127.0.0.1:{port}/debug/conversations"
-            async with front.http.get(url) as response:
-                assert response.status == status
+async def test_the_page_is_on_a_port_of_its_own_and_only_if_asked_for() -> None:
+    async with (
+        scripted_engine(prefilling()) as prefill,
+        scripted_engine(decoding()) as decode,
+    ):
+        async with routed([prefill], [decode]) as front:
+            assert front.router.debug_port is None
+        async with routed([prefill], [decode], debug_port=0) as front:
+            url = f"http://127.0.0.1:{front.router.debug_port}/debug/conversations"
+            async with front.http.get(url + "?conversation=none") as response:
+                assert response.status == 200
+                assert (await response.json())["conversations"] == []
             assert (await front.get("/debug/conversations")).status == 404
-            if debug:
-                async with front.http.get(url + "?conversation=none") as response:
-                    assert (await response.json())["conversations"] == []
+
+
+@pytest.mark.parametrize(
+    ("host", "bound"),
+    [
+        ("", "127.0.0.1"),
+        ("0.0.0.0", "127.0.0.1"),
+        ("10.0.0.4", "127.0.0.1"),
+        ("router.example", "127.0.0.1"),
+        ("127.1.2.3", "127.1.2.3"),
+        ("::1", "::1"),
+    ],
+)
+def test_the_page_never_leaves_the_loopback_interface(host: str, bound: str) -> None:
+    urls = {"prefill": ["http://p:1"], "decode": ["http://d:1"]}
+    config = RouterConfig.model_validate({"host": host, "endpoints": {"kind": "static", **urls}})
+    assert config.debug_host == bound
 
 
 async def test_handles_are_shown_by_digest_and_engine() -> None:
     async with (
         scripted_engine(prefilling()) as prefill,
         scripted_engine(decoding("secret answer")) as decode,
-        routed([prefill], [decode], debug=True) as front,
+        routed([prefill], [decode], debug_port=0) as front,
     ):
         await front.chat("secret words", conversation_id="secret-id")
         front.clock.offset += 30
@@ -62,7 +71,7 @@ async def test_handles_are_shown_by_digest_and_engine() -> None:
 
 
 async def test_leases_are_shown_with_the_state_of_their_listener() -> None:
-    async with lease_bench() as bench, bench.router(debug=True) as front:
+    async with lease_bench() as bench, bench.router(debug_port=0) as front:
         talk = Dialogue(front, {"conversation_id": "secret-id"})
         await talk.say(LONG)
         await eventually(lambda: front.handles == 1)
@@ -85,7 +94,7 @@ async def test_engines_and_pauses_show_why_turns_go_elsewhere() -> None:
     async with (
         scripted_engine(prefilling()) as prefill,
         scripted_engine(decoding()) as decode,
-        routed([prefill], [decode], debug=True) as front,
+        routed([prefill], [decode], debug_port=0) as front,
     ):
         endpoints, held = front.router.parts.endpoints, front.router.parts.held
         d = next(one for one in endpoints if one.role == "decode")
@@ -106,7 +115,7 @@ async def test_the_page_is_bounded() -> None:
     async with (
         scripted_engine(prefilling()) as prefill,
         scripted_engine(decoding()) as decode,
-        routed([prefill], [decode], debug=True) as front,
+        routed([prefill], [decode], debug_port=0) as front,
     ):
         await front.chat("a", conversation_id="c")
         held: Any = front.router.parts.held
