@@ -1,39 +1,13 @@
 """Which node lacks what for a pod that found none: the scheduler counts, this names."""
 
-import re
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any
 
+from disaggpair_operator.api.quantity import amount
 from disaggpair_operator.model import Object
 
 _NODE_LIMIT = 8
 _DEVICES = ("nvidia.com/gpu", "vpc.amazonaws.com/efa", "hugepages-2Mi", "cpu", "memory")
-_UNITS = {
-    "m": Decimal("0.001"),
-    "k": Decimal(10) ** 3,
-    "M": Decimal(10) ** 6,
-    "G": Decimal(10) ** 9,
-    "T": Decimal(10) ** 12,
-    "P": Decimal(10) ** 15,
-    "Ki": Decimal(2) ** 10,
-    "Mi": Decimal(2) ** 20,
-    "Gi": Decimal(2) ** 30,
-    "Ti": Decimal(2) ** 40,
-    "Pi": Decimal(2) ** 50,
-}
-
-
-def amount(text: str) -> Decimal:
-    """A Kubernetes quantity as a number.
-
-    Raises:
-        ValueError: not a quantity such as 8, 500m or 2Ti.
-    """
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(m|[kMGTP]|[KMGTP]i)?", text)
-    if not found:
-        raise ValueError(f"{text!r} is not a quantity such as 8, 500m or 2Ti")
-    return Decimal(found[1]) * _UNITS.get(found[2], Decimal(1))
 
 
 def shortfalls(pod: Object, nodes: Sequence[Object]) -> str:

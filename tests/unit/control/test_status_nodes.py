@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from disaggpair_bed.builders import FACTS, engine_pod, node, owner, pair
+from disaggpair_operator.api.quantity import amount
 from disaggpair_operator.plan import desired
-from disaggpair_operator.status.nodes import amount, node_lacks, shortfalls
+from disaggpair_operator.status.nodes import node_lacks, shortfalls
 
 POD = engine_pod(desired(pair(), owner(), FACTS), "prefill")
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"}
