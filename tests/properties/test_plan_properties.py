@@ -7,11 +7,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disaggpair_bed.builders import FACTS, merged, spec
+from disaggpair_bed.builders import FACTS, merged, planned, spec
 from disaggpair_operator import names
 from disaggpair_operator.api.v1alpha1 import DisaggPair
 from disaggpair_operator.model import Object, Owner, Plan
 from disaggpair_operator.plan import desired
+from disaggpair_operator.plan.releases import NEWEST, RELEASES
+from disaggpair_operator.plan.router_config import router_config, router_file
+from disaggpair_router.config import RouterConfig
 
 # RFC 1123 subdomain of up to 253 characters, which is what Kubernetes allows as a name.
 pair_names = st.from_regex(
@@ -27,7 +30,20 @@ changes = st.fixed_dictionaries(
         "kvTransfer": st.fixed_dictionaries({"blockSize": st.sampled_from([16, 64, 256])}),
         "model": st.sampled_from([{"cache": {"claim": "c"}}, {"servedName": "s"}]),
         "engine": st.sampled_from([{"connector": "Nixl"}, {"connector": "DisaggPair"}]),
-        "router": st.sampled_from([{}, {"auth": {"apiKeysSecretRef": {"name": "api-keys"}}}]),
+        "router": st.fixed_dictionaries(
+            {},
+            optional={
+                "auth": st.just({"apiKeysSecretRef": {"name": "api-keys"}}),
+                "guard": st.fixed_dictionaries(
+                    {}, optional={"samplingRatePerMillion": st.integers(1, 1_000_000)}
+                ),
+                "tracing": st.just({"endpoint": "http://collector:4318"}),
+                "debug": st.booleans(),
+                "maxImbalance": st.integers(0, 100),
+                "timeouts": st.fixed_dictionaries({"prefillSeconds": st.integers(1, 86_400)}),
+                "limits": st.fixed_dictionaries({"maxHeldTokens": st.integers(1, 2**40)}),
+            },
+        ),
     },
 )
 
@@ -156,3 +172,22 @@ def test_a_key_of_a_secret_is_given_to_pods_by_reference_and_every_reference_is_
                     ref = entry["valueFrom"]["secretKeyRef"]
                     assert (ref["name"], ref["key"]) in filled
     assert not any("data" in secret.obj or "stringData" in secret.obj for secret in plan.secrets)
+
+
+@given(changes)
+def test_a_router_reads_from_its_file_what_it_is_told(change: dict[str, Any]) -> None:
+    pair = DisaggPair.model_validate_json(json.dumps({"spec": merged(spec(), change)}))
+    owner, release = Owner("chat", "agents", "u-1", 1), RELEASES[NEWEST]
+    written = RouterConfig.model_validate_json(router_file(owner, pair.spec, release))
+    assert written == router_config(owner, pair.spec, release)
+
+
+@given(changes, changes)
+def test_settings_of_the_router_change_neither_the_revision_nor_an_engine(
+    change: dict[str, Any], other: dict[str, Any]
+) -> None:
+    moved = {**change, "router": other.get("router", {})}
+    one, two = plan_of("chat", change), plan_of("chat", moved)
+    assert one.revision == two.revision
+    for role in ("prefill", "decode"):
+        assert planned(one, "Deployment", role) == planned(two, "Deployment", role)

@@ -5,7 +5,7 @@ from typing import Any
 from disaggpair_connector import contract
 from disaggpair_operator.api.v1alpha1 import EnvVar, Role, Spec
 from disaggpair_operator.model import Bind, Owner
-from disaggpair_operator.plan.keys import engine_keys
+from disaggpair_operator.plan.keys import engine_keys, variable
 from disaggpair_operator.plan.kv_transfer import (
     LEASE_PORT,
     SIDE_CHANNEL_PORT,
@@ -26,8 +26,8 @@ def role_spec(spec: Spec, role: RoleName) -> Role:
 
 
 def shared_arguments(spec: Spec) -> list[str]:
-    """Arguments that are the same on both roles, by construction."""
-    args = [spec.model.name, "--served-model-name", spec.model.served_name or spec.model.name]
+    """Arguments after the model that are the same on both roles, by construction."""
+    args = ["--served-model-name", spec.model.served_name or spec.model.name]
     if spec.model.revision:
         args += ["--revision", spec.model.revision]
     args += ["--block-size", str(spec.kv_transfer.block_size)]
@@ -42,6 +42,8 @@ def engine_arguments(spec: Spec, release: Release, role: RoleName, bind: Bind) -
     """
     part = role_spec(spec, role)
     return [
+        spec.model.name,
+        *_usage(release, role),
         *shared_arguments(spec),
         *(["--host", "$(POD_IP)"] if bind == "PodIP" else []),
         "--port",
@@ -56,6 +58,16 @@ def engine_arguments(spec: Spec, release: Release, role: RoleName, bind: Bind) -
         *_step(spec, role),
         *part.args,
     ]
+
+
+def _usage(release: Release, role: RoleName) -> list[str]:
+    """What lets an engine tell how many tokens of a prompt came from a cache.
+
+    The line of each turn and the guard want it. It comes before the arguments of users, who may
+    take it back. It is not part of the revision: engines with and without it understand each other.
+    """
+    tells = role == "prefill" or release.tells_cached_at_p
+    return ["--enable-prompt-tokens-details"] if tells else []
 
 
 def _step(spec: Spec, role: RoleName) -> list[str]:
@@ -88,13 +100,7 @@ def engine_environment(owner: Owner, spec: Spec, role: RoleName) -> list[dict[st
     if spec.model.cache:
         env.append({"name": "HF_HOME", "value": MODEL_CACHE_PATH})
     if spec.model.token_secret_ref:
-        ref = spec.model.token_secret_ref
-        env.append(
-            {
-                "name": "HF_TOKEN",
-                "valueFrom": {"secretKeyRef": {"name": ref.name, "key": ref.key}},
-            }
-        )
+        env.append(variable("HF_TOKEN", spec.model.token_secret_ref))
     env += _fabric_environment(spec)
     taken = {entry["name"] for entry in env}
     users = {entry.name: entry for entry in [*spec.engine.env, *role_spec(spec, role).env]}
@@ -119,8 +125,4 @@ def _fabric_environment(spec: Spec) -> list[dict[str, Any]]:
 def _env_var(entry: EnvVar) -> dict[str, Any]:
     if entry.secret_key_ref is None:
         return {"name": entry.name, "value": entry.value}
-    ref = entry.secret_key_ref
-    return {
-        "name": entry.name,
-        "valueFrom": {"secretKeyRef": {"name": ref.name, "key": ref.key}},
-    }
+    return variable(entry.name, entry.secret_key_ref)

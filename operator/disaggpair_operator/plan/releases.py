@@ -3,7 +3,8 @@
 The facts were read from the released wheels and run where that was possible on a CPU: the flag
 since 0.21; `decoder_kv_blocks_ttl` and `kv_lease_duration` since 0.22.1; roles producer and
 consumer since 0.23; expired handles declined since 0.26; kv_rank, kv_parallel_size,
-kv_buffer_size and kv_ip gone since 0.32; the handle in a stream since 0.33.
+kv_buffer_size and kv_ip gone since 0.32; the handle in a stream since 0.33. P tells D how much of a
+prompt it had cached since 0.31.
 """
 
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ class Release:
     """P declines a handle whose blocks D may have dropped; without it a late read is garbage."""
     handle_in_stream: bool
     """D's handle is in the last chunk of a streamed answer."""
+    tells_cached_at_p: bool
+    """D's usage tells what P had cached. Before, it tells what D got from P: nearly everything."""
     our_connector: bool
     """The DisaggPair connector supports it."""
 
@@ -42,6 +45,7 @@ def _release(minor: int) -> Release:
         split_roles=minor >= 23,
         declines_expired=minor >= 26,
         handle_in_stream=minor >= 33,
+        tells_cached_at_p=minor >= 31,
         our_connector=minor >= 31,
     )
 

@@ -19,7 +19,7 @@ def revision(spec: Spec, release: Release) -> str:
     """
     shared = {
         "image": spec.engine.image,
-        "args": shared_arguments(spec),
+        "args": [spec.model.name, *shared_arguments(spec)],
         "env": [entry.model_dump() for entry in spec.engine.env],
         "prefill": kv_transfer_config(spec, release, "prefill"),
         "decode": kv_transfer_config(spec, release, "decode"),

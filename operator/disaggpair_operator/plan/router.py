@@ -9,7 +9,7 @@ from disaggpair_operator.model import Facts, Owner
 from disaggpair_operator.plan.metadata import child, labels, selector
 from disaggpair_operator.plan.policy import disruption_budget
 from disaggpair_operator.plan.releases import Release
-from disaggpair_operator.plan.router_config import router_config
+from disaggpair_operator.plan.router_config import router_file
 from disaggpair_operator.plan.router_pod import CONFIG_FILE, router_pod
 
 
@@ -17,7 +17,7 @@ def router_objects(
     owner: Owner, spec: Spec, release: Release, facts: Facts
 ) -> list[dict[str, Any]]:
     """All objects of the router, in the order of application."""
-    text = router_config(owner, spec, release).model_dump_json(indent=2) + "\n"
+    text = router_file(owner, spec, release)
     return [
         _config_map(owner, text),
         _service_account(owner),

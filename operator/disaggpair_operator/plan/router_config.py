@@ -1,51 +1,83 @@
 """What the pair's router is told: its configuration file, in the router's own model."""
 
+import json
 from ipaddress import ip_network
+from typing import Final
 
 from disaggpair_operator import names
-from disaggpair_operator.api.v1alpha1 import Auth, Spec
+from disaggpair_operator.api.v1alpha1 import Auth, Guard, RouterLimits, RouterTimeouts, Spec
 from disaggpair_operator.api.v1alpha1 import KVTransfer as Transfer
+from disaggpair_operator.api.v1alpha1 import Tracing as Traces
+from disaggpair_operator.api.v1alpha1.observing import MILLION
 from disaggpair_operator.model import Owner
 from disaggpair_operator.plan.engine_args import HTTP_PORT
 from disaggpair_operator.plan.kv_transfer import LEASE_PORT, verifies_reads
 from disaggpair_operator.plan.releases import Release
 from disaggpair_router.config import (
+    GuardConfig,
     KVTransfer,
     LeaseAccess,
+    Limits,
     PodEndpoints,
     RouterConfig,
     Tenants,
     Timeouts,
+    Tracing,
     WayConfig,
 )
 
-API_PORT = 8000
-METRICS_PORT = 9090
-TENANTS_FOLDER = "/etc/disaggpair-tenants"
+API_PORT: Final = 8000
+METRICS_PORT: Final = 9090
+DEBUG_PORT: Final = 9091
+"""Of a router pod's loopback interface."""
+TENANTS_FOLDER: Final = "/etc/disaggpair-tenants"
 """Where a router finds the digests of API keys."""
+
+
+def router_file(owner: Owner, spec: Spec, release: Release) -> str:
+    """Text of the router's configuration file.
+
+    It holds what differs from the router's own defaults, so that a new default, or a new field,
+    changes no file and replaces no router whose image stays.
+    """
+    config = router_config(owner, spec, release)
+    fields = config.model_dump(mode="json", exclude_defaults=True)
+    # The word that tells the kinds of endpoints apart is needed though it is each kind's default.
+    fields["endpoints"] = {"kind": config.endpoints.kind, **fields["endpoints"]}
+    return json.dumps(fields, indent=2) + "\n"
 
 
 def router_config(owner: Owner, spec: Spec, release: Release) -> RouterConfig:
     """What the pair's router is told."""
+    router = spec.router
     return RouterConfig(
         pair=owner.name,
         port=API_PORT,
         metrics_port=METRICS_PORT,
+        debug_port=DEBUG_PORT if router.debug else None,
         endpoints=PodEndpoints(
             namespace=owner.namespace, pair=names.label_value(owner.name), port=HTTP_PORT
         ),
         kv=KVTransfer(
             bidirectional=spec.kv_transfer.bidirectional,
             handle_in_stream=release.handle_in_stream,
-            handle_ttl_s=spec.router.handle_ttl_seconds,
+            handle_ttl_s=router.handle_ttl_seconds,
             decode_ttl_s=spec.kv_transfer.decode_ttl_seconds,
             leases=LeaseAccess(port=LEASE_PORT) if verifies_reads(spec) else None,
             verified_reads=verifies_reads(spec),
+            max_held_tokens=router.limits.max_held_tokens,
         ),
         way=_way(spec.kv_transfer),
-        fallback=spec.router.fallback,
-        tenants=_tenants(spec.router.auth),
-        timeouts=Timeouts(drain_s=drain_s(spec)),
+        fallback=router.fallback,
+        max_imbalance=router.max_imbalance,
+        conversation_headers=tuple(router.conversation_headers),
+        workers=router.workers,
+        tokenize=router.tokenize,
+        tenants=_tenants(router.auth),
+        timeouts=_timeouts(router.timeouts, drain_s(spec)),
+        limits=_limits(router.limits),
+        guard=_guard(router.guard),
+        tracing=_tracing(router.tracing),
     )
 
 
@@ -73,6 +105,45 @@ def _tenants(auth: Auth | None) -> Tenants:
         trusted_proxies=tuple(
             str(ip_network(network, strict=False)) for network in auth.trusted_proxies
         ),
+    )
+
+
+def _timeouts(timeouts: RouterTimeouts, drain_s: int) -> Timeouts:
+    return Timeouts(
+        prefill_s=timeouts.prefill_seconds,
+        decode_first_byte_s=timeouts.decode_first_byte_seconds,
+        decode_idle_s=timeouts.decode_idle_seconds,
+        keepalive_s=timeouts.keepalive_seconds,
+        canary_s=timeouts.canary_seconds,
+        canary_limit_s=timeouts.canary_limit_seconds,
+        drain_s=drain_s,
+    )
+
+
+def _limits(limits: RouterLimits) -> Limits:
+    return Limits(
+        max_body_bytes=limits.max_body_bytes,
+        max_conversations=limits.max_conversations,
+        max_handle_bytes=limits.max_handle_bytes,
+        max_answer_bytes=limits.max_answer_bytes,
+        max_abandoned=limits.max_abandoned,
+        retries_per_s=limits.retries_per_second,
+    )
+
+
+def _guard(guard: Guard | None) -> GuardConfig:
+    if guard is None:
+        return GuardConfig()
+    return GuardConfig(
+        sample=guard.sampling_rate_per_million / MILLION, tolerance=guard.tolerance_percent / 100
+    )
+
+
+def _tracing(traces: Traces | None) -> Tracing | None:
+    if traces is None:
+        return None
+    return Tracing(
+        endpoint=traces.endpoint, sample_ratio=traces.sampling_rate_per_million / MILLION
     )
 
 

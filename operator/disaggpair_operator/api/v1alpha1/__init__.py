@@ -6,8 +6,10 @@ with the object (docs/decisions/0003), so changing one changes new objects only.
 
 from disaggpair_operator.api.rules import Part
 from disaggpair_operator.api.v1alpha1.auth import Auth
+from disaggpair_operator.api.v1alpha1.bounds import RouterLimits, RouterTimeouts
 from disaggpair_operator.api.v1alpha1.engine import Engine, Model, ModelCache
 from disaggpair_operator.api.v1alpha1.fields import EnvVar, KeyRef, Resources, SecretRef
+from disaggpair_operator.api.v1alpha1.observing import Guard, Tracing
 from disaggpair_operator.api.v1alpha1.placement import Fabric, Placement, Toleration
 from disaggpair_operator.api.v1alpha1.roles import Decode, Prefill, Role
 from disaggpair_operator.api.v1alpha1.router import Router, Service
@@ -24,6 +26,7 @@ __all__ = [
     "Engine",
     "EnvVar",
     "Fabric",
+    "Guard",
     "KVTransfer",
     "KeyRef",
     "Model",
@@ -36,11 +39,14 @@ __all__ = [
     "RolesStatus",
     "Rollout",
     "Router",
+    "RouterLimits",
+    "RouterTimeouts",
     "SecretRef",
     "Service",
     "Spec",
     "Status",
     "Toleration",
+    "Tracing",
 ]
 
 

@@ -1,6 +1,6 @@
 """What the engines load and run. Pure."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,9 @@ from disaggpair_operator.api.v1alpha1.fields import (
     Name,
 )
 from disaggpair_operator.api.versions import VERSION, VERSION_TAG, version_of_tag
+
+API_KEY_VARIABLE: Final = "VLLM_API_KEY"
+"""With it an engine asks every caller of its API for this key."""
 
 
 class ModelCache(Part):
@@ -89,6 +92,10 @@ class Engine(Part):
     computes what it cannot read, or vLLM's own NixlConnector, which does neither."""
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """When the image is pulled."""
+    api_key_secret_ref: KeyRef | None = None
+    """Secret key with an API key that the engines ask for (VLLM_API_KEY) and the router gives them.
+    Callers of the router need not know it. Default: engines ask for none, and only the network
+    policy keeps others away. Read when a pod starts."""
     args: Args = []
     """More vLLM arguments for both roles."""
     env: Env = []

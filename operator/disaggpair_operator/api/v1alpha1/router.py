@@ -1,15 +1,32 @@
 """The router, and the Service in front of it. Pure."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from disaggpair_operator.api.rules import Part
+from disaggpair_operator.api.quantity import amount
+from disaggpair_operator.api.rules import Part, Rule, given
 from disaggpair_operator.api.v1alpha1.auth import Auth
+from disaggpair_operator.api.v1alpha1.bounds import RouterLimits, RouterTimeouts
 from disaggpair_operator.api.v1alpha1.field_rules import key_rule
 from disaggpair_operator.api.v1alpha1.fields import Resources
+from disaggpair_operator.api.v1alpha1.observing import Guard, Tracing
 
 HANDLE_TTL_S = 450
+
+TAKEN_CONVERSATION_HEADERS: Final = (
+    "authorization",
+    "traceparent",
+    "tracestate",
+    "x-api-key",
+    "x-request-id",
+)
+"""Headers whose value is a caller's or a request's own, in lower case."""
+
+_WORKERS: Final = given("self.workers", 1)
+_CPU: Final = "has(self.resources) && has(self.resources.cpu)"
+_HEADERS: Final = "has(self.conversationHeaders)"
+_TENANT_HEADER: Final = given("self.auth.tenantHeader", "")
 
 
 class Service(Part):
@@ -45,4 +62,89 @@ class Router(Part):
     service: Service = Service()
     """The Service in front of the router."""
     resources: Resources = Resources()
-    """CPU and memory of the router. Default: none asked for."""
+    """CPU and memory of a router pod. Default: 1 CPU and 256Mi requested for each of `workers`,
+    without a limit."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes of a router pod that serve its port, for more turns than one core takes. More than
+    one need the connector DisaggPair, or kvTransfer.bidirectional false: a handle in the memory of
+    one is unknown to the others."""
+    conversation_headers: Annotated[
+        list[Annotated[str, Field(max_length=64, pattern="^[A-Za-z][-_A-Za-z0-9]*$")]],
+        Field(max_length=16),
+    ] = ["x-conversation-id", "x-session-id"]
+    """Request headers that may carry a conversation's id, the first that is there wins; the body's
+    `conversation_id` comes before them. An empty list: none does."""
+    max_imbalance: Annotated[int, Field(ge=0, le=100_000)] = 16
+    """Legs that the D which holds a conversation may have more than the least busy one and still
+    decode it. Beyond, another D decodes, and P reads from the holder all the same."""
+    tokenize: bool = False
+    """Offer `POST /tokenize`. It costs an engine time that no turn accounts for."""
+    timeouts: RouterTimeouts = RouterTimeouts()
+    """How long a router waits in a turn."""
+    limits: RouterLimits = RouterLimits()
+    """How much a router takes and keeps."""
+    log_format: Literal["Human", "JSON"] = "Human"
+    """Form of the line that is logged for each turn: words, or one JSON object."""
+    guard: Guard | None = None
+    """Has a sample of turns computed again, to find answers of wrong KV. Default: none."""
+    tracing: Tracing | None = None
+    """Where traces of turns are sent. Default: none are made, and a client's traceparent reaches
+    the engines as it came."""
+    debug: bool = False
+    """Answer `/debug/conversations` on port 9091 of a router pod's loopback interface, where
+    `kubectl port-forward` reaches it and nothing else."""
+
+    rules = (
+        Rule(
+            cel=(
+                f"!({_CPU}) || {_WORKERS} == 1 || "
+                f"!quantity(self.resources.cpu).sub({_WORKERS}).isLessThan(quantity('0'))"
+            ),
+            message=(
+                "spec.router.workers must be at most spec.router.resources.cpu, with which they "
+                "share the work: give more CPUs or fewer workers"
+            ),
+            check=lambda self: (
+                self.workers == 1
+                or self.resources.cpu is None
+                or self.workers <= amount(self.resources.cpu)
+            ),
+            explain=lambda self: (
+                f"spec.router.workers is {self.workers}, but must be at most "
+                f"spec.router.resources.cpu, which is {self.resources.cpu}: "
+                "give more CPUs or fewer workers"
+            ),
+            field_path=".workers",
+        ),
+        Rule(
+            cel=(
+                f"!({_HEADERS}) || self.conversationHeaders.all(h, "
+                f"!(h.lowerAscii() in [{', '.join(map(repr, TAKEN_CONVERSATION_HEADERS))}]))"
+            ),
+            message=(
+                "spec.router.conversationHeaders must not have "
+                f"{', '.join(TAKEN_CONVERSATION_HEADERS[:-1])} or "
+                f"{TAKEN_CONVERSATION_HEADERS[-1]}: these mean something else"
+            ),
+            check=lambda self: not _lower(self) & set(TAKEN_CONVERSATION_HEADERS),
+            field_path=".conversationHeaders",
+        ),
+        Rule(
+            cel=(
+                f"!({_HEADERS}) || self.conversationHeaders.all(h, "
+                f"h.lowerAscii() != {_TENANT_HEADER}.lowerAscii())"
+            ),
+            message=(
+                "spec.router.conversationHeaders must not have spec.router.auth.tenantHeader: a "
+                "tenant is no conversation"
+            ),
+            check=lambda self: (
+                self.auth is None or self.auth.tenant_header.lower() not in _lower(self)
+            ),
+            field_path=".conversationHeaders",
+        ),
+    )
+
+
+def _lower(router: Router) -> set[str]:
+    return {header.lower() for header in router.conversation_headers}

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from disaggpair_connector.contract import EXPIRY_MARGIN_S
 from disaggpair_operator.api.rules import Part, Rule, given
-from disaggpair_operator.api.v1alpha1.engine import Engine, Model
+from disaggpair_operator.api.v1alpha1.engine import API_KEY_VARIABLE, Engine, Model
 from disaggpair_operator.api.v1alpha1.placement import Fabric, Placement
 from disaggpair_operator.api.v1alpha1.roles import Decode, Prefill
 from disaggpair_operator.api.v1alpha1.router import HANDLE_TTL_S, Router
@@ -20,10 +20,19 @@ _HANDLE_TTL = given("self.router.handleTTLSeconds", HANDLE_TTL_S)
 _DECODE_TTL = given("self.kvTransfer.decodeTTLSeconds", DECODE_TTL_S)
 _REPLICAS = given("self.router.replicas", 1)
 _CONNECTOR = given("self.engine.connector", "DisaggPair")
+_WORKERS = given("self.router.workers", 1)
 _DIRECT = "has(self.kvTransfer) && has(self.kvTransfer.directTurns)"
 _BIDIRECTIONAL = given("self.kvTransfer.bidirectional", True)
 _STEP_FLAGS = ("--max-num-batched-tokens", "--max_num_batched_tokens")
 _TTL_REASON = f"a turn may wait at P, and P declines a handle in its last {EXPIRY_MARGIN_S} seconds"
+
+
+_WITH_ENV = ("engine", "prefill", "decode")
+
+
+def _sets_api_key(name: str) -> str:
+    env = f"self.{name}.env"
+    return f"(has(self.{name}) && has({env}) && {env}.exists(e, e.name == '{API_KEY_VARIABLE}'))"
 
 
 def _sets_step(part: str) -> str:
@@ -106,6 +115,39 @@ class Spec(Part):
             ),
             check=lambda self: self.router.replicas == 1 or self.engine.connector == "DisaggPair",
             field_path=".router.replicas",
+        ),
+        Rule(
+            cel=f"{_WORKERS} == 1 || {_CONNECTOR} == 'DisaggPair' || !{_BIDIRECTIONAL}",
+            message=(
+                "spec.router.workers must be 1 with spec.engine.connector Nixl and "
+                "spec.kvTransfer.bidirectional true: a handle in the memory of one process is "
+                "unknown to the others"
+            ),
+            check=lambda self: (
+                self.router.workers == 1
+                or self.engine.connector == "DisaggPair"
+                or not self.kv_transfer.bidirectional
+            ),
+            field_path=".router.workers",
+        ),
+        Rule(
+            cel=(
+                "!has(self.engine.apiKeySecretRef) || "
+                f"!({' || '.join(map(_sets_api_key, _WITH_ENV))})"
+            ),
+            message=(
+                f"spec.engine.apiKeySecretRef sets {API_KEY_VARIABLE}: remove the variable from "
+                f"spec.engine.env, spec.prefill.env and spec.decode.env"
+            ),
+            check=lambda self: (
+                self.engine.api_key_secret_ref is None
+                or not any(
+                    entry.name == API_KEY_VARIABLE
+                    for part in (self.engine, self.prefill, self.decode)
+                    for entry in part.env
+                )
+            ),
+            field_path=".engine.apiKeySecretRef",
         ),
         Rule(
             cel=f"!({_DIRECT}) || ({_CONNECTOR} == 'DisaggPair' && {_BIDIRECTIONAL})",

@@ -3,6 +3,7 @@
 from typing import Final
 
 from disaggpair_bed.pair_cases.case import Case, good
+from disaggpair_bed.pair_cases.routers import ACCEPTED_OF_THE_ROUTER
 
 _SECRET: Final = {"name": "hub", "key": "token"}
 _ZONE: Final = "topology.kubernetes.io/zone"
@@ -112,6 +113,7 @@ ACCEPTED: Final = (
         {"tenantHeader": "x" * 64, "trustedProxies": ["1:2:3:4:5:6:7:8/128"] * 64},
         "gateway-at-its-bound",
     ),
+    *ACCEPTED_OF_THE_ROUTER,
     good("router.service.type", "LoadBalancer"),
     good("router.service.annotations", {"a.example/b": "c"}),
     good("router.service.annotations", {"A.Example/b": "{}\n", "plain": ""}, "annotations"),

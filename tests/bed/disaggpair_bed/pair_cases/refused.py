@@ -3,6 +3,7 @@
 from typing import Final
 
 from disaggpair_bed.pair_cases.case import Case, bad, short
+from disaggpair_bed.pair_cases.routers import REFUSED_OF_THE_ROUTER
 
 _SECRET: Final = {"name": "hub", "key": "token"}
 _ZONE: Final = "topology.kubernetes.io/zone"
@@ -237,6 +238,7 @@ REFUSED: Final = (
         "spec.router.replicas",
         "must be 1 with spec.engine.connector Nixl",
     ),
+    *REFUSED_OF_THE_ROUTER,
     bad("rollout.strategy", "Surge", says="must be Auto"),
     bad("rollout.strategy", "InPlace", says="must be Auto"),
     bad("router.handleTTLSeconds", 451, says=_TOO_LONG_TTL),
