@@ -56,6 +56,17 @@ class Owner:
 
 
 @dataclass(frozen=True)
+class SecretUse:
+    """A Secret of the user's that the pair names."""
+
+    field: str
+    """Field that names it, such as spec.model.tokenSecretRef."""
+    name: str
+    key: str = ""
+    """Key in it; empty where all of its entries are used."""
+
+
+@dataclass(frozen=True)
 class Observed:
     """What the API server held when the reconcile began."""
 
@@ -66,6 +77,9 @@ class Observed:
     """Pods that carry the pair's label."""
     nodes: tuple[Object, ...] = ()
     """Nodes of the cluster; read only while a pod of the pair waits for one."""
+    secrets: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
+    """Keys that have a value in the Secrets that the pair names; None for one that is not there.
+    Left out is what the operator may not look at."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +112,8 @@ class Plan:
     """Full objects for server-side apply, in the order of application."""
     secrets: tuple[KeySecret, ...] = ()
     """Secrets that the objects refer to; never pruned, since they end with the pair."""
+    uses: tuple[SecretUse, ...] = ()
+    """Secrets of the user's that the pair names."""
     endpoint: str = ""
     """Base URL of the pair's API inside the cluster."""
     risk: str = ""

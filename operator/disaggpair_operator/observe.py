@@ -2,7 +2,8 @@
 
 Children are found by the pair's label and kept when their controller reference carries the
 owner's UID: a label alone does not make an object ours, and an object of an earlier pair of the
-same name is the garbage collector's. Nodes explain why a pod waits, so they are read only then.
+same name is the garbage collector's. Nodes explain why a pod waits, so they are read only then. Of
+the Secrets that the pair names only the keys are looked at.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from disaggpair_operator import kinds, names
 from disaggpair_operator.cluster import Cluster, Forbidden
-from disaggpair_operator.model import Object, Observed, Owner
+from disaggpair_operator.model import Object, Observed, Owner, Ref, SecretUse
 from disaggpair_operator.ownership import is_controlled_by
 
 
@@ -23,8 +24,14 @@ def waits_for_node(pod: Object) -> bool:
     )
 
 
-async def observe(cluster: Cluster, owner: Owner) -> Observed:
-    """What the API server holds for the owner now. Raises ClusterError when a read fails."""
+async def observe(cluster: Cluster, owner: Owner, uses: Iterable[SecretUse] = ()) -> Observed:
+    """What the API server holds for the owner now. Raises ClusterError when a read fails.
+
+    Args:
+        cluster: where to read.
+        owner: the pair.
+        uses: Secrets that the pair names.
+    """
     selector = f"{names.PAIR_LABEL}={names.label_value(owner.name)}"
 
     async def read(kind: kinds.Kind) -> Sequence[Object]:
@@ -38,7 +45,23 @@ async def observe(cluster: Cluster, owner: Owner) -> Observed:
         ),
         pods=tuple(pods),
         nodes=await _nodes(cluster, pods),
+        secrets=await _secrets(cluster, owner.namespace, {use.name for use in uses}),
     )
+
+
+async def _secrets(
+    cluster: Cluster, namespace: str, names: Iterable[str]
+) -> dict[str, frozenset[str] | None]:
+    seen: dict[str, frozenset[str] | None] = {}
+    for name in sorted(names):
+        ref = Ref(kinds.SECRET.api_version, kinds.SECRET.kind, namespace, name)
+        try:
+            view = await cluster.look_at_secret(ref)
+        except Forbidden:
+            # Whoever gave the operator no right on Secrets has them checked by the kubelet alone.
+            continue
+        seen[name] = view.filled if view else None
+    return seen
 
 
 async def _nodes(cluster: Cluster, pods: Iterable[Object]) -> tuple[Object, ...]:

@@ -14,15 +14,15 @@ from disaggpair_operator.apply import apply
 from disaggpair_operator.cluster import Cluster, Forbidden
 from disaggpair_operator.errors import Incomplete
 from disaggpair_operator.keys import Key
-from disaggpair_operator.model import Applied, Facts, Failure, Object, Observed, Owner, Plan
+from disaggpair_operator.model import Applied, Facts, Failure, Object, Owner, Plan
 from disaggpair_operator.observe import observe
 from disaggpair_operator.ownership import owner_of
 from disaggpair_operator.plan import UnsupportedEngine, desired
 from disaggpair_operator.secret import random_key
-from disaggpair_operator.status import next_status, unseen_status
+from disaggpair_operator.status import lacks_secrets, next_status, unseen_status
 
 WAITING_S: Final = 15.0
-"""While a pod waits for a node: nodes are not watched."""
+"""While a pod waits for a node, or the pair for a Secret: neither is watched."""
 REFUSED_S: Final = 30.0
 """While an object is refused: neither somebody else's object nor an admission rule is watched."""
 
@@ -59,8 +59,9 @@ class Reconciler:
         if owner.deleting:
             return None
         previous: Mapping[str, Any] = raw.get("status", {})
+        pair, plan, faults = self._plan(raw, owner)
         try:
-            observed = await observe(self._cluster, owner)
+            observed = await observe(self._cluster, owner, plan.uses if plan else ())
         except Forbidden as error:
             status = unseen_status(
                 observed_generation=owner.generation,
@@ -70,7 +71,6 @@ class Reconciler:
             )
             await self._publish(key, Applied(), previous, status)
             raise
-        pair, plan, faults = self._plan(raw, owner)
         applied = await apply(self._cluster, plan, observed, self._new_key) if plan else Applied()
         status = next_status(
             pair=pair,
@@ -82,7 +82,8 @@ class Reconciler:
             now=self._now(),
         )
         await self._publish(key, applied, previous, status)
-        return _again_s(observed, applied.failures)
+        waits = bool(observed.nodes) or lacks_secrets(status)
+        return _again_s(applied.failures, waits=waits)
 
     async def _publish(
         self, key: Key, applied: Applied, previous: Mapping[str, Any], status: Mapping[str, Any]
@@ -104,14 +105,14 @@ class Reconciler:
             return pair, None, (str(error),)
 
 
-def _again_s(observed: Observed, failures: Sequence[Failure]) -> float | None:
+def _again_s(failures: Sequence[Failure], *, waits: bool) -> float | None:
     """Seconds until the next look; raises Incomplete when that is for the back-off to say."""
     reasons = {failure.reason for failure in failures}
     if reasons & {"Conflict", "Unavailable", "Forbidden"}:
         raise Incomplete("; ".join(failure.message for failure in failures))
     if reasons:
         return REFUSED_S
-    return WAITING_S if observed.nodes else None
+    return WAITING_S if waits else None
 
 
 def _report(

@@ -6,6 +6,7 @@ from disaggpair_operator.model import Facts, Owner, Plan
 from disaggpair_operator.plan.keys import key_secrets
 from disaggpair_operator.plan.kv_transfer import RoleName
 from disaggpair_operator.plan.policy import disruption_budget, engine_policy
+from disaggpair_operator.plan.references import secret_uses
 from disaggpair_operator.plan.releases import choose_release
 from disaggpair_operator.plan.revision import revision
 from disaggpair_operator.plan.role import role_deployment, role_service
@@ -38,6 +39,7 @@ def desired(pair: DisaggPair, owner: Owner, facts: Facts) -> Plan:
         revision=shared,
         objects=tuple(objects),
         secrets=key_secrets(owner, spec),
+        uses=secret_uses(spec),
         endpoint=_endpoint(owner, spec.router.service.port),
         risk=choice.risk,
     )

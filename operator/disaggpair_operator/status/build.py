@@ -13,6 +13,7 @@ from disaggpair_operator.model import Applied, Failure, Observed, Plan
 from disaggpair_operator.names import ZONE_LABEL
 from disaggpair_operator.status.conditions import Condition, fails, holds, stamped, unknown
 from disaggpair_operator.status.nodes import shortfalls
+from disaggpair_operator.status.secrets import secrets_found
 from disaggpair_operator.status.workload import Workload, pod_fault, unscheduled, workload
 
 _PARTS = (names.PREFILL, names.DECODE, names.ROUTER)
@@ -105,6 +106,7 @@ def _accepted(
         if plan.risk
         else holds("EngineSupported", "KnownVersion")
     )
+    secrets = secrets_found(plan.uses, observed.secrets, observed.owner.namespace)
     if pair.spec.suspend:
         text = "spec.suspend is true: engines and router are scaled to zero"
         idle = [fails(_READY_TYPES[part], "Suspended", text) for part in _PARTS]
@@ -112,6 +114,7 @@ def _accepted(
             fails("Ready", "Suspended", text),
             accepted,
             engine,
+            secrets,
             *idle,
             fails("Serving", "Suspended", text),
         ]
@@ -119,11 +122,13 @@ def _accepted(
     scheduled = _scheduled(observed, parts)
     ready = [_part_ready(parts[part]) for part in _PARTS]
     serving = _serving(pair, parts)
-    checks = [*_apply_faults(applied), scheduled, *ready, serving]
-    summary = _summary(checks)
+    # Pods that run keep what they read, so a Secret that is gone is no fault of theirs yet.
+    waits = secrets.status == "False" and not all(parts[part].complete for part in _PARTS)
+    missing = [secrets] if waits else []
+    summary = _summary([*_apply_faults(applied), *missing, scheduled, *ready, serving])
     overdue = [part for part in _PARTS if parts[part].overdue]
     progress = _progress(summary, applied, overdue)
-    return [summary, accepted, engine, scheduled, *ready, serving, *progress]
+    return [summary, accepted, engine, secrets, scheduled, *ready, serving, *progress]
 
 
 def _apply_faults(applied: Applied) -> list[Condition]:

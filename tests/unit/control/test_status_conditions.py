@@ -74,6 +74,7 @@ def test_a_pair_that_serves_this_generation_is_ready_and_neither_reconciles_nor_
         "Ready": ("True", "PairReady"),
         "Accepted": ("True", "Valid"),
         "EngineSupported": ("True", "KnownVersion"),
+        "SecretsFound": ("True", "NoneNamed"),
         "Scheduled": ("True", "Placed"),
         "PrefillReady": ("True", "PodsReady"),
         "DecodeReady": ("True", "PodsReady"),

@@ -69,8 +69,8 @@ class Status(Part):
             },
         ),
     ] = []
-    """Accepted, Scheduled, PrefillReady, DecodeReady, RouterReady, Serving, Ready; Reconciling and
-    Stalled only while they hold."""
+    """Accepted, EngineSupported, SecretsFound, Scheduled, PrefillReady, DecodeReady, RouterReady,
+    Serving, Ready; Reconciling and Stalled only while they hold."""
     revision: Annotated[str, Field(max_length=63)] = ""
     """Hash of what both roles share; engines of one revision are paired."""
     roles: RolesStatus = RolesStatus()
