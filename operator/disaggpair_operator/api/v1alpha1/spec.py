@@ -27,18 +27,20 @@ _STEP_FLAGS = ("--max-num-batched-tokens", "--max_num_batched_tokens")
 _TTL_REASON = f"a turn may wait at P, and P declines a handle in its last {EXPIRY_MARGIN_S} seconds"
 
 
-_WITH_ENV = ("engine", "prefill", "decode")
+_KEY_FLAGS = ("--api-key", "--api_key")
+_PARTS_OF_ENGINES = ("engine", "prefill", "decode")
 
 
 def _sets_api_key(name: str) -> str:
     env = f"self.{name}.env"
-    return f"(has(self.{name}) && has({env}) && {env}.exists(e, e.name == '{API_KEY_VARIABLE}'))"
+    variable = f"has({env}) && {env}.exists(e, e.name == '{API_KEY_VARIABLE}')"
+    return f"(has(self.{name}) && {variable}) || {_sets_flag(name, _KEY_FLAGS)}"
 
 
-def _sets_step(part: str) -> str:
-    tests = " || ".join(f"a.startsWith('{flag}')" for flag in _STEP_FLAGS)
-    _, name = part.split(".")
-    return f"(has(self.{name}) && has({part}.args) && {part}.args.exists(a, {tests}))"
+def _sets_flag(name: str, flags: tuple[str, ...]) -> str:
+    args = f"self.{name}.args"
+    tests = " || ".join(f"a.startsWith('{flag}')" for flag in flags)
+    return f"(has(self.{name}) && has({args}) && {args}.exists(a, {tests}))"
 
 
 class Rollout(Part):
@@ -133,18 +135,18 @@ class Spec(Part):
         Rule(
             cel=(
                 "!has(self.engine.apiKeySecretRef) || "
-                f"!({' || '.join(map(_sets_api_key, _WITH_ENV))})"
+                f"!({' || '.join(map(_sets_api_key, _PARTS_OF_ENGINES))})"
             ),
             message=(
-                f"spec.engine.apiKeySecretRef sets {API_KEY_VARIABLE}: remove the variable from "
-                f"spec.engine.env, spec.prefill.env and spec.decode.env"
+                f"spec.engine.apiKeySecretRef sets {API_KEY_VARIABLE}: remove the variable and the "
+                "flag --api-key from spec.engine, spec.prefill and spec.decode"
             ),
             check=lambda self: (
                 self.engine.api_key_secret_ref is None
                 or not any(
-                    entry.name == API_KEY_VARIABLE
+                    any(entry.name == API_KEY_VARIABLE for entry in part.env)
+                    or any(arg.startswith(_KEY_FLAGS) for arg in part.args)
                     for part in (self.engine, self.prefill, self.decode)
-                    for entry in part.env
                 )
             ),
             field_path=".engine.apiKeySecretRef",
@@ -162,7 +164,10 @@ class Spec(Part):
             field_path=".kvTransfer.directTurns",
         ),
         Rule(
-            cel=(f"!({_DIRECT}) || !({_sets_step('self.engine')} || {_sets_step('self.decode')})"),
+            cel=(
+                f"!({_DIRECT}) || !({_sets_flag('engine', _STEP_FLAGS)} || "
+                f"{_sets_flag('decode', _STEP_FLAGS)})"
+            ),
             message=(
                 "spec.kvTransfer.directTurns.stepTokens sets --max-num-batched-tokens of D: remove "
                 "the flag from spec.engine.args and spec.decode.args"

@@ -76,6 +76,15 @@ REFUSED_OF_THE_ROUTER: Final = (
         )
         for part in ("engine", "prefill", "decode")
     ),
+    *(
+        Case(
+            f"api-key-and-{flag}",
+            {"engine": {"apiKeySecretRef": {"name": "a", "key": "b"}}, part: {"args": [flag, "x"]}},
+            "spec.engine.apiKeySecretRef",
+            "the flag --api-key",
+        )
+        for part, flag in (("prefill", "--api-key"), ("decode", "--api_key"))
+    ),
     bad("router.workers", 0),
     bad("router.workers", 65),
     *(

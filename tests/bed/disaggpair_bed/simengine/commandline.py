@@ -112,6 +112,10 @@ def _range(text: str) -> tuple[int, int]:
     return shortest, longest
 
 
+_API_KEY_ENV = "VLLM_API_KEY"
+"""Counts where the command line gives no key."""
+
+
 def parse_command_line(argv: Sequence[str], environ: Mapping[str, str]) -> EngineOptions:
     """Options from the arguments after `serve`; exits with code 2 as vLLM does on bad ones.
 
@@ -121,6 +125,8 @@ def parse_command_line(argv: Sequence[str], environ: Mapping[str, str]) -> Engin
     parser = _parser()
     arguments, transfer = split_transfer(normalised(argv), parser)
     known, _ignored = parser.parse_known_args([*from_environment(environ), *arguments])
+    if not known.api_key and environ.get(_API_KEY_ENV):
+        known.api_key = [environ[_API_KEY_ENV]]
     try:
         release = Release.parse(environ.get(VERSION_ENV, DEFAULT_VERSION))
     except ValueError as error:
