@@ -21,7 +21,7 @@ from disaggpair_router.held import HeldKV
 from disaggpair_router.inbound.patience import Patience
 from disaggpair_router.inbound.server import Server
 from disaggpair_router.listening import Listener
-from disaggpair_router.innerports import InnerPort, debug_pages, metrics_pages
+from disaggpair_router.metricsport import InnerPort, debug_pages, metrics_pages
 from disaggpair_router.probe import Probe, static_endpoints
 from disaggpair_router.running import Running
 from disaggpair_router.seen.config import Tracing

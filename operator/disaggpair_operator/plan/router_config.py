@@ -116,6 +116,7 @@ def _timeouts(timeouts: RouterTimeouts, drain_s: int) -> Timeouts:
         keepalive_s=timeouts.keepalive_seconds,
         canary_s=timeouts.canary_seconds,
         canary_limit_s=timeouts.canary_limit_seconds,
+        stalled_client_s=timeouts.stalled_client_seconds,
         drain_s=drain_s,
     )
 
@@ -123,6 +124,8 @@ def _timeouts(timeouts: RouterTimeouts, drain_s: int) -> Timeouts:
 def _limits(limits: RouterLimits) -> Limits:
     return Limits(
         max_body_bytes=limits.max_body_bytes,
+        max_request_bytes=limits.max_request_bytes,
+        max_turns=limits.max_turns,
         max_conversations=limits.max_conversations,
         max_handle_bytes=limits.max_handle_bytes,
         max_answer_bytes=limits.max_answer_bytes,

@@ -27,6 +27,8 @@ class RouterTimeouts(Part):
     never."""
     canary_limit_seconds: Seconds = 15
     """For that token. An engine that answers anybody meanwhile is not stuck."""
+    stalled_client_seconds: Seconds = 300
+    """For a client that takes nothing of its answer; then it is cut off, and its turn with it."""
 
 
 class RouterLimits(Part):
@@ -34,6 +36,11 @@ class RouterLimits(Part):
 
     max_body_bytes: Annotated[int, Field(ge=1024, le=2**30)] = 32 * 2**20
     """Largest request; a larger one is refused with 413."""
+    max_request_bytes: Annotated[int, Field(ge=1024, le=2**40)] = 512 * 2**20
+    """All requests in work together; beyond, one is refused with 503. What is made of a request
+    takes up to four times its size, so `resources.memory` has to leave room for that."""
+    max_turns: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
+    """Turns in work; beyond, one is refused with 503."""
     max_answer_bytes: Annotated[int, Field(ge=1024, le=2**30)] = 16 * 2**20
     """Largest streamed answer whose handle is kept, and largest single event of a stream."""
     retries_per_second: Annotated[int, Field(ge=0, le=10_000)] = 10
