@@ -78,7 +78,8 @@ class Router(Part):
     """Legs that the D which holds a conversation may have more than the least busy one and still
     decode it. Beyond, another D decodes, and P reads from the holder all the same."""
     tokenize: bool = False
-    """Offer `POST /tokenize`. It costs an engine time that no turn accounts for."""
+    """Offer `POST /tokenize` and `POST /v1/messages/count_tokens`. They cost an engine time that no
+    turn accounts for."""
     timeouts: RouterTimeouts = RouterTimeouts()
     """How long a router waits in a turn."""
     limits: RouterLimits = RouterLimits()
