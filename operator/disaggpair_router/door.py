@@ -4,7 +4,7 @@
 sent twice has two items.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -64,8 +64,10 @@ class Door:
 
     def _caller(self, headers: Mapping[str, str], peer: str) -> Caller:
         tenants = self.tenants
-        authorization, api_key = (_single(headers, name) for name in ("Authorization", "X-Api-Key"))
-        named = _single(headers, tenants.header) if tenants.heeds(peer) else ""
+        names = ["Authorization", "X-Api-Key"]
+        if tenants.heeds(peer):
+            names.append(tenants.header)
+        authorization, api_key, named = (*_single(headers, names), "")[:3]
         found = tenants.tenant_of(presented_key(authorization, api_key), peer, named)
         if not isinstance(found, Tenant):
             self._refused(found)
@@ -100,11 +102,20 @@ def _refused(why: Refusal) -> RouterError:
     return kind(message)
 
 
-def _single(headers: Mapping[str, str], name: str) -> str:
-    found = [value for key, value in headers.items() if key.lower() == name.lower()]
-    if len(found) > 1:
-        raise BadRequest(f"The header {name} was sent {len(found)} times.")
-    value = found[0] if found else ""
+def _single(headers: Mapping[str, str], names: Sequence[str]) -> list[str]:
+    """The value of each header, empty where it was not sent."""
+    found: dict[str, list[str]] = {name.lower(): [] for name in names}
+    for key, value in headers.items():
+        values = found.get(key.lower())
+        if values is not None:
+            values.append(value)
+    return [_only(name, found[name.lower()]) for name in names]
+
+
+def _only(name: str, values: Sequence[str]) -> str:
+    if len(values) > 1:
+        raise BadRequest(f"The header {name} was sent {len(values)} times.")
+    value = values[0] if values else ""
     if not (value.isascii() and value.isprintable()):
         raise BadRequest(f"The header {name} may hold printable ASCII characters only.")
     return value

@@ -215,8 +215,9 @@ def _is_count(value: object, least: int) -> bool:
 def _is_block_list(value: object) -> bool:
     if not isinstance(value, list) or not any(value):
         return False
+    # Thousands in a long prompt, so not one by one.
     return all(
-        isinstance(group, list) and all(type(block) is int and block >= 0 for block in group)
+        isinstance(group, list) and set(map(type, group)) <= {int} and min(group, default=0) >= 0
         for group in value
     )
 

@@ -47,6 +47,8 @@ class StreamRelay(Learned):
 
     def feed(self, chunk: bytes) -> bytes:
         """Bytes for the client; OverflowError when an event exceeds its bound."""
+        if self._shape.has_params_in_chunks:
+            chunk = chunk.replace(_EMPTY_MEMBER, b"")
         return b"".join([self._pass(event) for event in self._splitter.feed(chunk)])
 
     def answer(self) -> Answer | None:
