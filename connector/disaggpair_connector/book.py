@@ -66,6 +66,11 @@ class LeaseBook:
         return self._table.granted_blocks
 
     @property
+    def blocks(self) -> int:
+        """Blocks in all leases."""
+        return self._table.blocks
+
+    @property
     def closed(self) -> bool:
         """Whether the engine is ending."""
         return self._closed
@@ -104,9 +109,9 @@ class LeaseBook:
         """LeaseTable.finish."""
         return self._locked(lambda: self._table.finish(lease_id, reason))
 
-    def reclaim(self) -> Lease | None:
+    def reclaim(self, *, claimed: bool = False) -> Lease | None:
         """LeaseTable.reclaim."""
-        return self._locked(self._table.reclaim)
+        return self._locked(lambda: self._table.reclaim(claimed=claimed))
 
     def reset(self) -> None:
         """LeaseTable.reset."""

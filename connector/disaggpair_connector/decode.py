@@ -22,6 +22,7 @@ from disaggpair_connector.pool import PoolHolder, drop_before_reset, yield_to_ne
 from disaggpair_connector.prompts import Prompts
 from disaggpair_connector.reader import LeaseReader
 from disaggpair_connector.reads import READ_DEADLINES, Read, Reads
+from disaggpair_connector.standstill import Standstill
 from disaggpair_connector.tally import Tally
 
 logger = engine.engine_logger()
@@ -83,6 +84,7 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
         # As P's worker extends its lease.
         self._kept = Kept(self._kv_lease_duration * 2 // 3, HUNG_READ_S)
         self._holder: PoolHolder | None = None
+        self._standstill = Standstill(clock)
         self._lease_of: dict[str, str] = {}
         self._directs = DirectTurns(book, tally)
         self._notified_late: deque[tuple[float, str]] = deque()
@@ -97,13 +99,18 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
             self._holder,
             block_size=self.block_size if self._divisible else None,
             settle=self._settle,
-            held_blocks=lambda: self._book.granted_blocks,
+            held_blocks=self._held_blocks,
             give_up_oldest=self._give_up_oldest,
+            standstill=self._standstill,
         )
         drop_before_reset(manager, self._drop_all)
 
+    def _held_blocks(self) -> int:
+        return self._book.blocks if self._standstill.has_lasted else self._book.granted_blocks
+
     def _give_up_oldest(self) -> bool:
-        lease = self._book.reclaim()
+        # Claimed ones last: of direct turns that wait for blocks, each holds those of its history.
+        lease = self._book.reclaim(claimed=self._standstill.has_lasted)
         if lease is None:
             return False
         self._forget(lease)

@@ -42,6 +42,11 @@ class Ledger:
         """The granted lease that was granted first."""
         return self._granted.first()
 
+    def oldest_claimed(self) -> Lease | None:
+        """The claimed lease that was granted first; looks at all of them."""
+        claimed = (lease for lease in self.leases.values() if lease.state == "claimed")
+        return min(claimed, key=lambda lease: lease.serial, default=None)
+
     def add(self, lease: Lease) -> None:
         """A new lease, granted."""
         self.leases[lease.id] = lease

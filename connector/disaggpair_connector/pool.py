@@ -11,6 +11,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from disaggpair_connector.standstill import Standstill
+
 Blocks = tuple[Any, ...]
 
 
@@ -62,6 +64,7 @@ def yield_to_need(
     settle: Callable[[], None],
     held_blocks: Callable[[], int],
     give_up_oldest: Callable[[], bool],
+    standstill: Standstill,
 ) -> None:
     """Let every allocation that finds no blocks have those of leases, oldest first.
 
@@ -73,6 +76,7 @@ def yield_to_need(
         settle: drops the references of leases that have ended.
         held_blocks: at least as many as all that could be given up.
         give_up_oldest: gives up one lease; False when there is none.
+        standstill: is told what came of each allocation.
     """
     allocate = manager.allocate_slots
     signature = inspect.signature(allocate)
@@ -81,7 +85,9 @@ def yield_to_need(
     def allocate_slots(*args: Any, **kwargs: Any) -> Any:
         blocks = allocate(*args, **kwargs)
         if blocks is not None:  # as almost always, for every running request at every step
+            standstill.got()
             return blocks
+        standstill.missed()
         settle()
         if block_size is not None:
             call = signature.bind(*args, **kwargs)
@@ -93,6 +99,26 @@ def yield_to_need(
         blocks = allocate(*args, **kwargs)
         while blocks is None and give_up_oldest():
             blocks = allocate(*args, **kwargs)
+        if blocks is not None:
+            standstill.got()
+        return blocks
+
+    manager.allocate_slots = allocate_slots
+
+
+def watch_need(manager: Any, standstill: Standstill) -> None:
+    """Tell what comes of every allocation.
+
+    Args:
+        manager: vLLM's `KVCacheManager`, whose method is replaced on this object.
+        standstill: is told.
+    """
+    allocate = manager.allocate_slots
+
+    @functools.wraps(allocate)
+    def allocate_slots(*args: Any, **kwargs: Any) -> Any:
+        blocks = allocate(*args, **kwargs)
+        standstill.missed() if blocks is None else standstill.got()
         return blocks
 
     manager.allocate_slots = allocate_slots

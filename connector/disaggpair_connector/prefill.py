@@ -14,9 +14,11 @@ from disaggpair_connector import engine, handle
 from disaggpair_connector.book import LeaseBook
 from disaggpair_connector.handle import HandleError, LeaseHandle
 from disaggpair_connector.lease import Lease, LeaseError
+from disaggpair_connector.pool import watch_need
 from disaggpair_connector.prompts import Prompts
 from disaggpair_connector.reader import LeaseReader
 from disaggpair_connector.reads import READ_DEADLINES, Reads
+from disaggpair_connector.standstill import Standstill
 from disaggpair_connector.tally import Tally
 
 logger = engine.engine_logger()
@@ -58,6 +60,7 @@ class PrefillScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc]
         self._tally = tally
         self._prompts = Prompts(tally)
         self._divisible = engine.is_divisible(self)
+        self._standstill = Standstill(clock)
         self._lease_of: dict[str, str] = {}
         self._reads = Reads(
             reader,
@@ -71,6 +74,10 @@ class PrefillScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc]
             end_by=lambda read: read.kept_until,
             log=logger,
         )
+
+    def bind(self, manager: Any) -> None:
+        """Take note of what allocations come to."""
+        watch_need(manager, self._standstill)
 
     def on_new_request(self, request: Any) -> None:
         """Check the parameters before vLLM sees them, and ask for the lease that they name."""
@@ -165,6 +172,9 @@ class PrefillScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc]
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         """Tell the worker how long each new read may take, and what nobody will read."""
         self._reads.poll()
+        if self._standstill.has_lasted:
+            self._standstill.restart()
+            self._reads.give_back_half()
         meta = super().build_connector_meta(scheduler_output)
         setattr(meta, READ_DEADLINES, self._reads.take_deadlines())
         setattr(meta, FREED_REQUESTS, self._freed())

@@ -212,10 +212,7 @@ class Reads:
         return read.plan
 
     def forget(self, request: Any) -> bool:
-        """A request has ended; True if it had a read that was not begun, which is given back.
-
-        One that is under way goes on, and its owner hears of its end.
-        """
+        """A request has ended; True if it had a read that was not begun, which is given back."""
         self._live.discard(request.request_id)
         read = self._of.pop(request.request_id, None)
         self._asked.pop(request.request_id, None)
@@ -223,6 +220,12 @@ class Reads:
             return False
         read.ticket.cancel()
         return True
+
+    def give_back_half(self) -> None:
+        """Give back what the later half of the requests holds that still wait for blocks."""
+        held = [read for read in self._of.values() if read.plan is not None and not read.is_begun]
+        for read in held[len(held) // 2 :]:
+            self._drop(read, "late")
 
     def ended(self, connector_output: Any) -> None:
         """Tell the owners how reads ended; their engines see it only when they next step."""

@@ -91,9 +91,8 @@ class SchedulerSide:
         return self._listener.address
 
     def bind(self, kv_cache_manager: Any) -> None:
-        """Let D's leases take part in the allocation of blocks."""
-        if isinstance(self.half, DecodeScheduler):
-            self.half.bind(kv_cache_manager)
+        """Let the half take part in the allocation of blocks."""
+        self.half.bind(kv_cache_manager)
 
     def stats(self) -> PairStats | None:
         """What was counted since the last call; None for nothing."""

@@ -5,8 +5,8 @@
        └───── deadline ─────┘
 
 A granted lease may be read without a claim, too; a direct turn redeems its token and stays claimed
-until it is finished. A granted lease ends when it expires or is reclaimed, any by a release; a
-reset ends those that are not being read.
+until it is finished. A granted lease ends when it expires or is reclaimed, a claimed one when an
+engine that stands still reclaims it, any by a release; a reset ends those that are not being read.
 
 Pure: the clock and the tokens come in. Every method first does what is due by the clock, so no
 result depends on how often `sweep` is called.
@@ -99,11 +99,7 @@ class LeaseTable:
         return lease
 
     def finish(self, lease_id: str, reason: EndReason) -> bool:
-        """End a lease that has served.
-
-        Args:
-            lease_id: the lease.
-            reason: "read" when its reader has read, "direct" when the direct turn has its blocks.
+        """End a lease whose reader has read, or whose direct turn has its blocks.
 
         Returns:
             False if no lease is in such a use: it ended before, or its token was not redeemed.
@@ -115,14 +111,16 @@ class LeaseTable:
         self._ended.append(self._ledger.end(lease, reason))
         return True
 
-    def reclaim(self) -> Lease | None:
-        """End the oldest granted lease and hand it to the caller, who unpins its blocks.
+    def reclaim(self, *, claimed: bool = False) -> Lease | None:
+        """End the oldest granted lease, or if none is and `claimed`, the oldest claimed one.
 
         Returns:
-            None if no lease is granted.
+            The lease, whose blocks the caller unpins; None if there is none.
         """
         self._advance()
         lease = self._ledger.oldest_granted()
+        if lease is None and claimed:
+            lease = self._ledger.oldest_claimed()
         return None if lease is None else self._ledger.end(lease, "reclaimed")
 
     def reset(self) -> None:
@@ -155,6 +153,11 @@ class LeaseTable:
     def granted_blocks(self) -> int:
         """Blocks in leases that `reclaim` would give, as of the last change."""
         return self._ledger.census.granted_blocks
+
+    @property
+    def blocks(self) -> int:
+        """Blocks in all leases, as of the last change."""
+        return self._ledger.census.blocks
 
     # -- the listener --------------------------------------------------------------------------
 
@@ -223,11 +226,7 @@ class LeaseTable:
         return self._ledger.log.sequence
 
     def events(self, since: int) -> list[Event]:
-        """The events after `since`.
-
-        Raises:
-            Gone: list anew.
-        """
+        """The events after `since`; raises Gone: list anew."""
         return self._ledger.log.since(since)
 
     def snapshot(self) -> list[bytes]:

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/hazards.md"
 NUMBERS = [f"{number:02d}" for number in range(1, 45)] + ["44b"]
-NUMBERS += [f"{number:02d}" for number in range(45, 101)]
+NUMBERS += [f"{number:02d}" for number in range(45, 102)]
 
 _NUMBER = re.compile(r"(?:^|[_-])h(\d{2,3}b?)(?=[_-]|$)")
 _ROW = re.compile(r"\| (\d{2,3}b?) \| ([^|]+) \| ([^|]+) \| ([^|]*) \|")

@@ -100,17 +100,67 @@ def test_a_request_that_all_leases_would_not_help_takes_none() -> None:
         assert pair.d.leases.keys() < set(leases)
 
 
-def test_a_request_that_needs_a_claimed_lease_waits_until_the_claim_is_over() -> None:
+def test_a_d_that_stands_still_takes_the_oldest_claimed_lease_too() -> None:
     with a_pair(None, SMALL) as pair:
-        for lease in three_leases(pair):
+        _, second, third = three_leases(pair)
+        for lease in pair.d.leases:
             pair.d.book.claim(lease, "read")
         name = pair.d.add([9] * 40, None)
-        for _ in range(20):
+        for _ in range(8):
             pair.d.step()
-        assert pair.d.outcomes[name].reason is None
-        CLOCK.advance(31.0)
+            CLOCK.advance(0.1)
+        assert len(pair.d.leases) == 3
+        CLOCK.advance(0.3)
         pair.d.run(name)
+        assert [*pair.d.leases] == [second, third]
         assert pair.d.outcomes[name].tokens == answer([9] * 40, 1)
+
+
+def test_direct_turns_that_keep_each_other_from_their_blocks_go_on() -> None:
+    with a_pair(None, SMALL) as pair:
+        turns = []
+        for held, handle in [turn_alone(pair.d, [first] * 24) for first in (1, 2, 3)]:
+            lease = handle["disaggpair"]["lease"]
+            ours = {"lease": lease, "token": pair.d.book.claim(lease, "direct").token}
+            prompt = held + [5] * 20  # 12 blocks, of which the lease has 7; 2 are free
+            turns.append((pair.d.add(prompt, {"disaggpair": ours}, tokens=4), prompt))
+        for _ in range(30):
+            pair.d.step()
+            CLOCK.advance(0.1)
+        pair.d.run(*(name for name, _ in turns))
+        for name, prompt in turns:
+            assert pair.d.outcomes[name].tokens == answer(prompt, 4)
+
+
+def test_a_pair_whose_requests_hold_each_others_blocks_goes_on() -> None:
+    with a_pair(SMALL, SMALL) as pair:
+        talks = [pair.conversation([first] * 24, tokens=4) for first in (1, 2, 3)]
+        pair.settle()
+        assert pair.p.scheduler.reset_prefix_cache()
+        # P is full of what D is to read, and asks for what D holds.
+        others = [[first] * 40 for first in (4, 5)]
+        offers = [pair.prefill(prompt).params for prompt in others]
+        p_legs = [(pair.p.add(held + [9] * 5, handle), held) for held, handle in talks]
+        for _ in range(3):
+            pair.p.step()
+        assert pair.d.book.counts()["reading"] == 3
+        d_legs = [
+            (pair.d.add(prompt, offer, tokens=4), prompt)
+            for prompt, offer in zip(others, offers, strict=True)
+        ]
+        began = CLOCK()
+        while not all(pair.d.outcomes[name].reason for name, _ in d_legs):
+            pair.p.step()
+            pair.d.step()
+            CLOCK.advance(0.1)
+            assert CLOCK() - began < 5.0, (pair.p.status(), pair.d.status())
+        for name, prompt in d_legs:
+            assert pair.d.outcomes[name].tokens == answer(prompt, 4)
+        while not all(pair.p.outcomes[name].reason for name, _ in p_legs):
+            pair.p.step()
+            CLOCK.advance(1.0)  # nobody reads what they leave
+        for name, held in p_legs:
+            assert pair.p.outcomes[name].tokens == answer(held + [9] * 5, 1)
 
 
 def test_what_is_given_up_stays_in_the_prefix_cache() -> None:

@@ -111,7 +111,7 @@ class Pair:
         """Every lease's blocks are kept, and hold the tokens that it was granted on."""
         self.seen.update(self.d.leases)
         taken = {lease.state for lease in self.seen.values() if lease.ended == "reclaimed"}
-        assert taken <= {"granted"}, "a lease was taken that somebody has"
+        assert taken <= {"granted", "claimed"}, "a lease was taken that somebody reads"
         for lease in self.d.leases.values():
             assert all(block.ref_cnt > 0 for block in lease.pinned)  # type: ignore[attr-defined]
             if (tokens := tokens_of.get(lease.id)) is not None:

@@ -337,6 +337,23 @@ def test_the_oldest_granted_lease_is_reclaimed_first_and_handed_out_once(
     assert ended(table) == []
 
 
+def test_claimed_leases_are_reclaimed_last_and_only_if_asked_for(table: LeaseTable) -> None:
+    for name in "abcd":
+        grant(table, name)
+    table.claim("b", "read")
+    table.claim("a", "direct")
+    table.read("c", "token-3")
+    assert table.blocks == sum(lease.blocks for lease in table._leases.values())
+    found = iter(lambda: table.reclaim(claimed=True), None)
+    assert [(lease.id, lease.state) for lease in found] == [
+        ("d", "granted"),
+        ("a", "claimed"),
+        ("b", "claimed"),
+    ]
+    assert reasons(table) == {"reclaimed": 3}
+    assert table.finish("c", "read")
+
+
 def test_a_reset_ends_all_but_what_is_being_read(table: LeaseTable) -> None:
     for name in "abc":
         grant(table, name)

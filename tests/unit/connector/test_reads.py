@@ -348,6 +348,22 @@ def test_answers_are_taken_in_without_being_asked_for(engine: Engine) -> None:
     assert engine.reads.tokens(waiting, 0, 64) == (None, False)
 
 
+def test_the_later_half_of_what_waits_for_blocks_is_given_back(engine: Engine) -> None:
+    engine.begun("begun")
+    names = ["a", "b", "c"]
+    requests = [engine.answered(name) for name in names]
+    engine.ask("unanswered")
+    engine.reads.poll()
+    engine.reads.give_back_half()
+    assert engine.owner.released == [AS_READER] * 2
+    assert engine.refused() == {"late": 2}
+    assert [engine.reads.tokens(request, 0, 64)[0] for request in requests] == [600, 0, 0]
+    engine.reads.give_back_half()
+    assert engine.owner.released == [AS_READER] * 3
+    engine.reads.give_back_half()
+    assert engine.owner.released == [AS_READER] * 3
+
+
 def test_nobody_has_to_listen_to_answers() -> None:
     engine = Engine()
     engine.reads._answered = None

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -106,15 +107,35 @@ async def test_h44b_a_d_that_preempts_still_gives_the_right_answers() -> None:
     async with (
         lease_bench(
             flags=(
-                *("--num-gpu-blocks-override", "40", "--sim-answer-tokens", "80-80"),
-                *("--sim-token-s", "0.01"),  # the answers are there at the same time
+                *("--num-gpu-blocks-override", "40", "--sim-answer-tokens", "60-80"),
+                *("--sim-token-s", "0.002"),  # the answers are there at the same time
             )
         ) as bench,
         bench.router() as front,
     ):
-        talks = [Dialogue(front, {"conversation_id": str(number)}) for number in range(8)]
-        await asyncio.gather(*(said(bench, talk) for talk in talks))
+        talks = [Dialogue(front, {"conversation_id": str(number)}) for number in range(6)]
+        for _ in range(2):
+            await asyncio.gather(*(in_time(said(bench, talk)) for talk in talks))
         assert bench.decode.engine.core.stats.preemptions > 0
+
+
+@pytest.mark.parametrize("prefix_caching", [True, False])
+async def test_h101_full_engines_that_hold_each_others_leases_go_on(prefix_caching: bool) -> None:
+    flags = ("--num-gpu-blocks-override", "40", "--sim-answer-tokens", "60-80")
+    caching = () if prefix_caching else ("--no-enable-prefix-caching",)
+    async with lease_bench(flags=flags, prefill_flags=caching) as bench, bench.router() as front:
+        talks = [Dialogue(front, {"conversation_id": str(number)}) for number in range(6)]
+        for turn in range(2):
+            texts = [f"{number} {turn} {LONG}" for number in range(6)]
+            turns = zip(talks, texts, strict=True)
+            await asyncio.gather(*(in_time(said(bench, *one)) for one in turns))
+        assert bench.prefill.engine.core.stats.refused_reads["late"] > 0
+
+
+async def in_time(turn: Coroutine[Any, Any, None]) -> None:
+    """A turn that waits for no lease to run out, which takes 30 s."""
+    async with asyncio.timeout(15):
+        await turn
 
 
 async def test_h82_after_a_restart_every_conversation_goes_on() -> None:

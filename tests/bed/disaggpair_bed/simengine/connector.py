@@ -220,6 +220,12 @@ class PullConnector:
         """Free some blocks that are only kept, as so many are missing; False if none can be."""
         return False
 
+    def got_blocks(self) -> None:
+        """A request has its blocks."""
+
+    def missed_blocks(self) -> None:
+        """A request has not."""
+
     def settle(self) -> None:
         """Free the blocks of leases that others have ended."""
 

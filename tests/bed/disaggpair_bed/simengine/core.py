@@ -11,6 +11,7 @@ except a result, so a read that was promised and never queued parks it for ever,
 from dataclasses import replace
 from typing import Any
 
+from disaggpair_bed.simengine.admission import Admission
 from disaggpair_bed.simengine.connector import MakeConnector, PullConnector
 from disaggpair_bed.simengine.coresettings import CoreSettings
 from disaggpair_bed.simengine.decisions import Ending, EngineCrash, TransferSettings
@@ -46,6 +47,7 @@ class EngineCore:
         )
         self._model = model
         self.queues = Queues()
+        self._blocks = Admission(self.cache, self.connector, self.queues)
         self._ended: list[Output] = []
 
     # Intake and results.
@@ -175,7 +177,7 @@ class EngineCore:
             if request not in self.queues.running or budget == 0:
                 break
             count = min(len(request.tokens) - request.computed, budget)
-            while not self._grow(request, request.computed + count):
+            while not self._blocks.grow(request, request.computed + count):
                 preempted = True
                 victim = self.queues.running.pop()
                 self._preempt(victim)
@@ -185,13 +187,6 @@ class EngineCore:
                 scheduled.append((request, count))
                 budget -= count
         return budget, scheduled, preempted
-
-    def _grow(self, request: Request, positions: int) -> bool:
-        """Blocks for so many positions, those of leases if need be."""
-        while not self.cache.grow(request, positions):
-            if not self.connector.give_up(self.cache.missing(request, positions)):
-                return False
-        return True
 
     def _preempt(self, request: Request) -> None:
         self.stats.preemptions += 1
@@ -212,7 +207,8 @@ class EngineCore:
                 skipped.append(waiting.popleft())
                 continue
             count = 0 if external else min(len(request.tokens) - request.computed, budget)
-            if not self._grow(request, request.computed + external + count):
+            positions = request.computed + external + count
+            if not self._blocks.admit(request, positions, reads=external > 0):
                 if looks_up:
                     self.cache.free(request)
                 break

@@ -35,9 +35,11 @@ class DecodeConnector(PairConnector):
         self.settle()
         if missing <= self._pool.free_blocks:
             return True
-        if missing > self._pool.free_blocks + self.book.granted_blocks:
+        stands_still = self._standstill.has_lasted
+        held = self.book.blocks if stands_still else self.book.granted_blocks
+        if missing > self._pool.free_blocks + held:
             return False
-        lease = self.book.reclaim()
+        lease = self.book.reclaim(claimed=stands_still)
         if lease is None:
             return False
         self._lease_ended(lease)

@@ -27,6 +27,7 @@ from disaggpair_connector.book import LeaseBook
 from disaggpair_connector.handle import HandleError, LeaseHandle
 from disaggpair_connector.lease import EndReason, Lease
 from disaggpair_connector.reads import Read, Reader, Reads
+from disaggpair_connector.standstill import Standstill
 
 BECAME: Final[dict[EndReason, State]] = {
     "read": "consumed",
@@ -76,6 +77,7 @@ class PairConnector(PullConnector, ABC):
         """Where the book's listener serves; set once it does."""
         self._reader = reader
         self._clock = clock
+        self._standstill = Standstill(clock)
         self._lease_of: dict[str, str] = {}
         self._deadlines: dict[str, float] = {}
         self._verified = Reads(
@@ -172,6 +174,14 @@ class PairConnector(PullConnector, ABC):
         """A request ended whose KV is on its way; the read goes on."""
         super().aborted_while_parked(request)
         self._verified.forget(request)
+
+    def got_blocks(self) -> None:
+        """Not at a standstill."""
+        self._standstill.got()
+
+    def missed_blocks(self) -> None:
+        """At a standstill, if nobody else has any either."""
+        self._standstill.missed()
 
     @property
     def must_poll(self) -> bool:

@@ -61,6 +61,14 @@ class PrefillConnector(PairConnector):
         assert made is not None
         return kept, self._grant(request, made)
 
+    def expire(self, now: float) -> None:
+        """Settle, take in the answers that have come, and give them back at a standstill."""
+        super().expire(now)
+        self._verified.poll()
+        if self._standstill.has_lasted:
+            self._standstill.restart()
+            self._verified.give_back_half()
+
     # Pins and leases.
 
     def next_deadline(self) -> float | None:

@@ -33,6 +33,14 @@ class Queues:
         return [*self.waiting, *self.running, *parked]
 
     @property
+    def begun(self) -> list[Request]:
+        """Requests that have some of the blocks of their prompts."""
+        parked = self.parked.values()
+        waiting = (request for request in self.waiting if request.computed)
+        running = (one for one in self.running if one.computed < one.prompt_tokens)
+        return [*parked, *waiting, *running]
+
+    @property
     def stuck(self) -> list[str]:
         """Requests that wait for KV which nobody fetches: for ever, as in vLLM."""
         parked = (*self.parked, *self.aborted_while_parked)
