@@ -21,7 +21,6 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _TAKEN_HEADERS: Final = ("authorization", "x-api-key", "x-request-id", "traceparent", "tracestate")
 """Headers that mean something else to the router."""
-_LOOPBACK: Final = "127.0.0.1"
 
 
 def _is_base_url(url: str) -> bool:
@@ -280,15 +279,6 @@ class RouterConfig(_Part):
         if self.workers > 1 and not self.port:
             raise ValueError(f"workers is {self.workers}: port must be a number above 0")
         return self
-
-    @property
-    def debug_host(self) -> str:
-        """Address of the debug page."""
-        try:
-            is_loopback = ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            is_loopback = False
-        return self.host if is_loopback else _LOOPBACK
 
     @model_validator(mode="after")
     def _tenant_is_no_conversation(self) -> Self:

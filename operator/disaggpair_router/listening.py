@@ -8,6 +8,7 @@ would a health check.
 import asyncio
 import contextlib
 import errno
+import ipaddress
 import logging
 import socket
 from collections.abc import Callable
@@ -98,6 +99,15 @@ class Listener:
     def _resume(self, listening: socket.socket) -> None:
         if listening in self._sockets:
             asyncio.get_running_loop().add_reader(listening, self._take, listening)
+
+
+def loopback(host: str) -> str:
+    """`host` where it is an address of the loopback interface, else that interface's usual one."""
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    return host if is_loopback else "127.0.0.1"
 
 
 def _bound(family: int, address: tuple[object, ...], shared: bool) -> socket.socket:

@@ -20,7 +20,7 @@ from disaggpair_router.gathered import gathering
 from disaggpair_router.held import HeldKV
 from disaggpair_router.inbound.patience import Patience
 from disaggpair_router.inbound.server import Server
-from disaggpair_router.listening import Listener
+from disaggpair_router.listening import Listener, loopback
 from disaggpair_router.metricsport import InnerPort, debug_pages, metrics_pages
 from disaggpair_router.probe import Probe, static_endpoints
 from disaggpair_router.running import Running
@@ -120,7 +120,7 @@ async def _inner_ports(
         return None
     port = InnerPort(debug_pages(parts.debug))
     return await stack.enter_async_context(
-        _served(port, config.debug_host, config.debug_port, parts.running, shared=shared)
+        _served(port, loopback(config.host), config.debug_port, parts.running, shared=shared)
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from disaggpair_bed.fakes.upstream import decoding, prefilling, scripted_engine
 from disaggpair_bed.leasebench import lease_bench
 from disaggpair_bed.routing import Dialogue, Routed, eventually, routed
-from disaggpair_router.config import RouterConfig
+from disaggpair_router.listening import loopback
 from disaggpair_router.seen.debug import MAX_ROWS, DebugPage
 
 LONG = "Tell me of the river and of all the towns that lie on it, one after the other. "
@@ -46,9 +46,7 @@ async def test_the_page_is_on_a_port_of_its_own_and_only_if_asked_for() -> None:
     ],
 )
 def test_the_page_never_leaves_the_loopback_interface(host: str, bound: str) -> None:
-    urls = {"prefill": ["http://p:1"], "decode": ["http://d:1"]}
-    config = RouterConfig.model_validate({"host": host, "endpoints": {"kind": "static", **urls}})
-    assert config.debug_host == bound
+    assert loopback(host) == bound
 
 
 async def test_handles_are_shown_by_digest_and_engine() -> None:
