@@ -34,7 +34,11 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._pieces: list[bytes] = []
         self._held = 0
+        self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
+        self._end = 0.0
+        """When the wait is over, by the loop's clock."""
+        self._timer: asyncio.TimerHandle | None = None
         self._has_head = False
         self._is_complete = True
         self._is_paused = False
@@ -59,7 +63,7 @@ class Connection(asyncio.Protocol):
 
     async def head(self, limit_s: float) -> None:
         """Wait for status and headers; Broken or TimeoutError when they do not come."""
-        end = asyncio.get_running_loop().time() + limit_s
+        end = self._loop.time() + limit_s
         while not self._has_head:
             await self._more(end)
 
@@ -69,7 +73,7 @@ class Connection(asyncio.Protocol):
         Raises Broken when it ends early, TimeoutError when nothing comes.
         """
         if not self._pieces:
-            end = asyncio.get_running_loop().time() + limit_s
+            end = self._loop.time() + limit_s
             while not (self._pieces or self._is_complete):
                 await self._more(end)
         found = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
@@ -82,9 +86,9 @@ class Connection(asyncio.Protocol):
 
     async def whole(self, limit_s: float) -> bytes:
         """The rest of the body, raising as `read`; `limit_s` is for all of it."""
-        end = asyncio.get_running_loop().time() + limit_s
+        end = self._loop.time() + limit_s
         pieces = []
-        while piece := await self.read(end - asyncio.get_running_loop().time()):
+        while piece := await self.read(end - self._loop.time()):
             pieces.append(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -101,14 +105,33 @@ class Connection(asyncio.Protocol):
     async def _more(self, end: float) -> None:
         if self._is_lost:
             raise Broken
-        loop = asyncio.get_running_loop()
-        waiter = self._waiter = loop.create_future()
-        timer = loop.call_at(end, _expire, waiter)
+        waiter = self._waiter = self._loop.create_future()
+        self._end = end
+        if self._timer is None or end < self._timer.when():
+            self._look_at(end)
         try:
             await waiter
         finally:
             self._waiter = None
-            timer.cancel()
+
+    def _look_at(self, when: float) -> None:
+        """Look then whether somebody has waited too long.
+
+        A stream has thousands of waits, most of which end at once: one timer serves all that are
+        shorter than what is left of it.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._waiter is None or self._waiter.done():
+            return
+        if self._loop.time() < self._end:
+            self._look_at(self._end)
+        else:
+            self._waiter.set_exception(TimeoutError())
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -139,6 +162,8 @@ class Connection(asyncio.Protocol):
         if exc is None and self._has_head and not self._is_complete and not self._has_length:
             self._is_complete = True
         self._is_lost = True
+        if self._timer is not None:
+            self._timer.cancel()
         self._lost()
         self._wake()
 
@@ -175,8 +200,3 @@ class Connection(asyncio.Protocol):
     @property
     def _has_length(self) -> bool:
         return "content-length" in self.headers or "transfer-encoding" in self.headers
-
-
-def _expire(waiter: "asyncio.Future[None]") -> None:
-    if not waiter.done():
-        waiter.set_exception(TimeoutError())
