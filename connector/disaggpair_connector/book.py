@@ -47,6 +47,7 @@ class LeaseBook:
             kept_events=kept_events,
             unix_offset_s=wall_clock() - clock(),
         )
+        self._longest_read_s = read_s + grace_s + 1.0
         self._changed = threading.Condition(threading.Lock())
         self._closed = False
 
@@ -125,10 +126,6 @@ class LeaseBook:
         """LeaseTable.take_ended."""
         return self._locked(self._table.take_ended)
 
-    def has_lapsed_work(self) -> bool:
-        """LeaseTable.has_lapsed_work."""
-        return self._locked(self._table.has_lapsed_work)
-
     def counts(self) -> dict[State, int]:
         """LeaseTable.counts."""
         return self._locked(self._table.counts)
@@ -150,6 +147,20 @@ class LeaseBook:
         """
         found, sequence = self._locked(lambda: (self._table.events(since), self._table.sequence))
         return [event_line(event) for event in found], sequence
+
+    def being_read(self) -> list[Lease]:
+        """LeaseTable.being_read, without copies."""
+        return self._locked(self._table.being_read)
+
+    def wait_for_reads(self) -> None:
+        """Wait until no lease is being read; each is over at its deadline."""
+        end = time.monotonic() + self._longest_read_s
+        with self._changed:
+            while self._table.being_read() and not self._closed:
+                if (left_s := end - time.monotonic()) <= 0:  # with a clock that stands still
+                    return
+                due_s = self._table.due_in()
+                self._changed.wait(left_s if due_s is None else min(left_s, max(due_s, 0.01)))
 
     def wait(self, since: int, timeout_s: float) -> bool:
         """Wait for an event after `since`, and let the time do its work meanwhile.

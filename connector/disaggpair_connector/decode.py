@@ -16,7 +16,7 @@ from disaggpair_connector import engine, handle
 from disaggpair_connector.book import LeaseBook
 from disaggpair_connector.directs import DirectTurns
 from disaggpair_connector.handle import Direct, HandleError, LeaseHandle
-from disaggpair_connector.kept import Kept
+from disaggpair_connector.kept import Kept, heartbeat_margin_s
 from disaggpair_connector.lease import Lease
 from disaggpair_connector.pool import PoolHolder, drop_before_reset, yield_to_need
 from disaggpair_connector.prompts import Prompts
@@ -32,9 +32,6 @@ LATE_NOTIFICATION_S: Final = 600.0
 
 HUNG_READ_S: Final = 300.0
 """A read of P's blocks that takes longer counts as failed; heartbeats keep the blocks so long."""
-
-_HEARTBEAT_MARGIN_S: Final = 5.0
-"""A read of P's blocks is not begun with less than this left of what the heartbeats gained."""
 
 
 class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc]  # no types there
@@ -103,7 +100,7 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
             give_up_oldest=self._give_up_oldest,
             standstill=self._standstill,
         )
-        drop_before_reset(manager, self._drop_all)
+        drop_before_reset(manager, self._holder, self._book, self._drop_all)
 
     def _held_blocks(self) -> int:
         return self._book.blocks if self._standstill.has_lasted else self._book.granted_blocks
@@ -200,7 +197,9 @@ class DecodeScheduler(engine.NixlPullConnectorScheduler):  # type: ignore[misc] 
 
     def _begin_by(self, read: Read) -> float:
         """P keeps the blocks for a time, and for another after each heartbeat."""
-        return self._kept.until(read.request.request_id) - _HEARTBEAT_MARGIN_S
+        assert read.answer is not None
+        margin_s = heartbeat_margin_s(read.answer.deadline_s)
+        return self._kept.until(read.request.request_id) - margin_s
 
     def request_finished(
         self, request: Any, block_ids: tuple[list[int], ...]

@@ -5,6 +5,18 @@ before that is over. A D that stood still for longer has lost them, whatever it 
 """
 
 from dataclasses import dataclass
+from typing import Final
+
+_MARGIN_S: Final = 5.0
+
+
+def heartbeat_margin_s(granted_s: float) -> float:
+    """A read of P's blocks is not begun with less than this left of their time.
+
+    Args:
+        granted_s: that time when P answered, a third of its `kv_lease_duration`.
+    """
+    return min(_MARGIN_S, granted_s / 2)
 
 
 @dataclass(slots=True)

@@ -9,11 +9,24 @@ All of it runs in the scheduler's thread.
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
+from disaggpair_connector.lease import Lease
 from disaggpair_connector.standstill import Standstill
 
 Blocks = tuple[Any, ...]
+
+
+class Reading(Protocol):
+    """What a reset asks of the leases."""
+
+    def being_read(self) -> list[Lease]:
+        """Those that somebody reads."""
+        ...
+
+    def wait_for_reads(self) -> None:
+        """Wait until there are none."""
+        ...
 
 
 class PoolHolder:
@@ -26,6 +39,12 @@ class PoolHolder:
     def __init__(self, manager: Any) -> None:
         self._manager = manager
         self._pool = manager.block_pool
+
+    @property
+    def used_blocks(self) -> int:
+        """Blocks that somebody has a reference to, without the one that is nobody's."""
+        used: int = self._pool.num_gpu_blocks - self.free_blocks - 1
+        return used
 
     @property
     def free_blocks(self) -> int:
@@ -49,6 +68,11 @@ class PoolHolder:
         """Drop the references; what was full of tokens stays in the prefix cache."""
         # Tail first, as vLLM frees a request: a prefix is worth more than what follows it.
         self._pool.free_blocks(reversed(blocks))
+
+    @staticmethod
+    def distinct(leases: Sequence[Lease]) -> set[int]:
+        """The blocks of some leases, of which several can have the same."""
+        return {block.block_id for lease in leases for block in lease.pinned}  # type: ignore[attr-defined]  # as `pin` gave them
 
     def blocks_of(self, request_id: str) -> int:
         """Blocks that a request has already, in its first group."""
@@ -145,17 +169,29 @@ def least_need(call: dict[str, Any], block_size: int, blocks_of: Callable[[str],
     return needed
 
 
-def drop_before_reset(manager: Any, drop: Callable[[], None]) -> None:
-    """Call `drop` before the prefix cache is reset, which fails while a block is held.
+def drop_before_reset(
+    manager: Any, holder: PoolHolder, book: Reading, drop: Callable[[], None]
+) -> None:
+    """Drop leases before the prefix cache is reset, which fails while a block is held.
 
-    vLLM resets it after an update of weights and before it sleeps; the blocks are worth nothing
-    from then on.
+    vLLM resets it after an update of weights and before it sleeps, when the memory of the blocks
+    goes. So a read is waited for, to its deadline at the longest, if nothing else holds a block;
+    nobody can begin another meanwhile, and the engine has nothing to do.
+
+    Args:
+        manager: vLLM's `KVCacheManager`, whose method is replaced on this object.
+        holder: the references.
+        book: the leases.
+        drop: ends all leases that are not being read, and drops the references of those that ended.
     """
     reset = manager.reset_prefix_cache
 
     @functools.wraps(reset)
     def reset_prefix_cache(*args: Any, **kwargs: Any) -> Any:
         drop()
+        if len(holder.distinct(book.being_read())) == holder.used_blocks:
+            book.wait_for_reads()
+            drop()
         return reset(*args, **kwargs)
 
     manager.reset_prefix_cache = reset_prefix_cache

@@ -139,15 +139,15 @@ class LeaseTable:
         """Do what is due: leases expire, claims lapse, readers are overdue."""
         self._advance()
 
-    def has_lapsed_work(self) -> bool:
-        """Whether `sweep` would change something."""
-        first = self._ledger.first_due()
-        return first is not None and first.due <= self._clock()
-
     def due_in(self) -> float | None:
         """Seconds until `sweep` will change something; None if nothing is due ever."""
         first = self._ledger.first_due()
         return None if first is None else first.due - self._clock()
+
+    def being_read(self) -> list[Lease]:
+        """The leases that somebody reads."""
+        self._advance()
+        return [lease for lease in self._leases.values() if lease.state == "reading"]
 
     @property
     def granted_blocks(self) -> int:

@@ -56,6 +56,46 @@ async def test_a_nap_loses_the_kv_and_ends_the_leases(client: Client) -> None:
     assert prefill.findings == decode.findings == []
 
 
+async def test_h41_a_d_that_goes_to_sleep_waits_for_who_reads(client: Client) -> None:
+    async with (
+        running_engine("prefill", "--no-enable-prefix-caching", **OURS) as prefill,
+        running_engine("decode", **OURS) as decode,
+    ):
+        first = await client.turn(prefill.url, decode.url, LONG)
+        prefill.faults.add("slow_read", delay_s=0.3)
+        reads = asyncio.create_task(client.prefill(prefill.url, LONG, first.params))
+        await until(lambda: prefill.engine.core.reading)
+        await tell(client, decode, "/sleep?level=1")
+        assert prefill.engine.core.reading == 0
+        await tell(client, decode, "/wake_up")
+        assert (await reads).status == 200
+        assert prefill.engine.core.stats.external_kv_transfer > 0
+    assert prefill.findings == decode.findings == []
+
+
+async def test_h41_a_p_that_goes_to_sleep_waits_for_who_reads_and_for_its_leases(
+    client: Client,
+) -> None:
+    extra = {"kv_lease_duration": 3}
+    async with (
+        running_engine("prefill", extra=extra, **OURS) as prefill,
+        running_engine("decode", **OURS) as decode,
+    ):
+        offer = await client.prefill(prefill.url, LONG)
+        unread = await client.prefill(prefill.url, {"messages": [{"role": "user", "content": "a"}]})
+        assert unread.params is not None
+        decode.faults.add("slow_read", delay_s=0.3)
+        leg = {**LONG, "kv_transfer_params": offer.params}
+        answer = asyncio.create_task(client.post(decode.url, leg))
+        await until(lambda: decode.engine.core.reading)
+        await tell(client, prefill, "/sleep?level=1")
+        assert len(prefill.engine.core.connector.leases) == 0
+        await tell(client, prefill, "/wake_up")
+        assert (await answer).status == 200
+        assert decode.engine.core.stats.external_kv_transfer > 0
+    assert prefill.findings == decode.findings == []
+
+
 async def test_requests_wait_while_an_engine_sleeps(client: Client) -> None:
     async with running_engine() as engine:
         await tell(client, engine, "/sleep?level=0")

@@ -1,6 +1,6 @@
 """What D knows of how long P keeps what D reads."""
 
-from disaggpair_connector.kept import Kept
+from disaggpair_connector.kept import Kept, heartbeat_margin_s
 
 
 def test_ps_answer_says_until_when_the_blocks_are_kept() -> None:
@@ -67,3 +67,9 @@ def test_what_is_forgotten_is_not_kept_in_mind() -> None:
     kept.forget("a")
     kept.forget("b")
     assert kept.beat(105.0) == {}
+
+
+def test_a_short_lease_leaves_time_to_begin_a_read() -> None:
+    assert heartbeat_margin_s(10.0) == 5.0
+    assert heartbeat_margin_s(200.0) == 5.0
+    assert heartbeat_margin_s(2.0) == 1.0

@@ -267,11 +267,45 @@ def test_listings_and_events_agree_while_threads_change_leases(
     assert len(leases) + len(book.take_ended()) + book.counters.ended["reclaimed"] == 240
 
 
-def test_the_clock_is_looked_at_without_a_change(book: LeaseBook, clock: Clock) -> None:
-    grant(book)
-    assert not book.has_lapsed_work()
+def test_what_is_being_read_is_waited_for(
+    book: LeaseBook, clock: Clock, threads: ThreadPoolExecutor
+) -> None:
+    first, second = grant(book, "a"), grant(book, "b")
+    grant(book, "c")
+    readers = [book.read(lease.id, lease.token).token for lease in (first, second)]
+    waiter = threads.submit(book.wait_for_reads)
+    book.finish_read("a", readers[0])
+    assert [lease.id for lease in book.being_read()] == ["b"]
+    assert not waiter.done()
+    book.finish_read("b", readers[1])
+    waiter.result(LONG_S)
+    assert book.counts() == {"granted": 1, "claimed": 0, "reading": 0}
+
+
+def test_a_reader_is_waited_for_until_its_deadline(
+    book: LeaseBook, clock: Clock, threads: ThreadPoolExecutor
+) -> None:
+    lease = grant(book)
+    book.read(lease.id, lease.token)
+    waiter = threads.submit(book.wait_for_reads)
     clock.now += 100
-    assert book.has_lapsed_work()
     book.sweep()
-    assert not book.has_lapsed_work()
-    assert [lease.id for lease in book.take_ended()] == ["a"]
+    waiter.result(LONG_S)
+    assert book.counters.ended["overdue"] == 1
+
+
+def test_nobody_waits_for_readers_longer_than_they_have(clock: Clock) -> None:
+    book = LeaseBook(epoch="e", ttl_s=9, claim_s=9, read_s=-1.9, grace_s=1.0, clock=clock)
+    lease = grant(book)
+    book.read(lease.id, lease.token)
+    clock.now -= 1000
+    book.wait_for_reads()
+    assert book.being_read()
+
+
+def test_a_book_that_closes_waits_for_nobody(book: LeaseBook) -> None:
+    lease = grant(book)
+    book.read(lease.id, lease.token)
+    book.close()
+    book.wait_for_reads()
+    assert book.being_read()

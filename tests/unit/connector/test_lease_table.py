@@ -136,7 +136,6 @@ def test_a_claim_lapses_at_its_deadline_with_its_token(table: LeaseTable, clock:
     grant(table)
     token = table.claim("a", "direct").token
     clock.now += CLAIM_S
-    assert table.has_lapsed_work()
     assert refusal(lambda: table.read("a", token)) == "token"
     again = table.claim("a", "read")
     assert again.token != token
@@ -399,14 +398,12 @@ def test_counters_that_were_taken_do_not_change(table: LeaseTable) -> None:
 
 
 def test_work_is_due_when_the_first_time_has_passed(table: LeaseTable, clock: Clock) -> None:
-    assert not table.has_lapsed_work()
     assert table.due_in() is None
     grant(table)
     assert table.due_in() == TTL_S
     table.claim("a", "read")
     assert table.due_in() == CLAIM_S
     clock.now += CLAIM_S
-    assert table.has_lapsed_work()
+    assert table.due_in() == 0
     table.sweep()
-    assert not table.has_lapsed_work()
     assert table.due_in() == TTL_S - CLAIM_S

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from disaggpair_bed.routing import Routed, eventually, routed
 from disaggpair_bed.simengine import RunningEngine, running_engine
 from disaggpair_bed.simengine.pairconnector import PairConnector
-from disaggpair_bed.simengine.prefillconnector import PrefillConnector
 from disaggpair_connector import contract
 from disaggpair_router.environment import Environment
 
@@ -85,17 +84,6 @@ def leases_of(engine: RunningEngine) -> int:
         connector.settle()
         count += sum(connector.book.counts().values())
     return count
-
-
-def is_read_from(engine: RunningEngine) -> bool:
-    """Whether a peer reads from a D, or is going to read from a P."""
-    for one in engine.ranks.engines:
-        connector = one.core.connector
-        assert isinstance(connector, PairConnector)
-        counts = connector.book.counts()
-        if counts["reading"] or (isinstance(connector, PrefillConnector) and any(counts.values())):
-            return True
-    return False
 
 
 def tokens_read(engine: RunningEngine) -> int:

@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, Final
 
-from disaggpair_bed.chaos.bench import Bench, is_read_from
+from disaggpair_bed.chaos.bench import Bench
 from disaggpair_bed.chaos.fleet import Fleet
 from disaggpair_bed.chaos.record import Record
 from disaggpair_bed.simengine import RunningEngine
+from disaggpair_bed.simengine.engine import Engine
 
 _LASTS_S: Final = (0.05, 0.2, 0.6)
 """How long what can end lasts."""
@@ -67,13 +68,14 @@ class Disturber:
         self._bench = bench
         self._fleet = fleet
         self._record = record
+        self._naps: set[asyncio.Task[None]] = set()
         self._acts: dict[str, tuple[Callable[[], Awaitable[None]], int]] = {
             "requests fail": (self._requests_fail, 10),
             "listener fails": (self._listener_fails, 6),
             "engine killed": (self._kill, 2),
             "engine restarted": (self._restart, 2),
             "engine frozen": (self._freeze, 3),
-            "engine asleep": (self._sleep, 1),
+            "engine asleep": (self._sleep, 2),
             "cache reset": (self._reset, 1),
             "watches cut": (self._cut, 2),
             "router replaced": (self._replace_router, 3),
@@ -89,6 +91,7 @@ class Disturber:
 
     async def end(self) -> None:
         """Let every engine be well."""
+        await asyncio.gather(*self._naps)
         for engine in self._bench.engines:
             engine.faults.clear()
             engine.faults.thaw()
@@ -138,15 +141,18 @@ class Disturber:
         engine.faults.thaw()
 
     async def _sleep(self) -> None:
-        """Whoever lets an engine sleep has to see to it that nobody reads from it just then."""
-        engine = self._engine()
-        if engine.closed or is_read_from(engine):
-            return
-        for one in engine.ranks.engines:
-            one.sleep(keeps_kv=False)
-        await self._lasts()
-        for one in engine.ranks.engines:
-            one.wake_up()
+        """It waits for those who read, and other things happen meanwhile."""
+        lasts_s = self._rng.choice(_LASTS_S)
+
+        async def nap(engine: Engine) -> None:
+            await engine.sleep(keeps_kv=False)
+            await asyncio.sleep(lasts_s)
+            engine.wake_up()
+
+        for one in self._engine().ranks.engines:
+            task = asyncio.create_task(nap(one))
+            self._naps.add(task)
+            task.add_done_callback(self._naps.discard)
 
     async def _reset(self) -> None:
         for one in self._engine().ranks.engines:

@@ -238,6 +238,11 @@ class PullConnector:
         return len(self.leases)
 
     @property
+    def is_read_from(self) -> bool:
+        """Whether a sleep has to wait: somebody reads here, or will."""
+        return False
+
+    @property
     def must_poll(self) -> bool:
         """Whether a waiting request may become ready without a message to this engine."""
         return False

@@ -47,6 +47,8 @@ class EngineCore:
         )
         self._model = model
         self.queues = Queues()
+        self.takes_new = True
+        """Whether requests that wait are begun; not while the engine goes to sleep."""
         self._blocks = Admission(self.cache, self.connector, self.queues)
         self._ended: list[Output] = []
 
@@ -119,6 +121,11 @@ class EngineCore:
             # The last token is computed again: its output is what samples the next one.
             request.computed -= 1
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether nobody would miss the memory: no read is under way, here or from here."""
+        return not (self.queues.reading or self.connector.is_read_from)
+
     def reset_prefix_cache(self) -> None:
         """Forget the prefix cache, and the leases with it."""
         self.connector.reset()
@@ -161,7 +168,7 @@ class EngineCore:
         step = Step(heartbeats=self.connector.heartbeats.due(now))
         self.connector.expire(now)
         budget, scheduled, preempted = self._schedule_running(self.settings.max_batched_tokens)
-        if not preempted:
+        if not preempted and self.takes_new:
             scheduled += self._schedule_waiting(budget)
         for request, count in scheduled:
             self._run(request, count, step, now)

@@ -7,15 +7,12 @@ from disaggpair_bed.simengine.job import Request
 from disaggpair_bed.simengine.pairconnector import BECAME, PairConnector
 from disaggpair_connector import handle
 from disaggpair_connector.handle import Direct, LeaseHandle
-from disaggpair_connector.kept import Kept
+from disaggpair_connector.kept import Kept, heartbeat_margin_s
 from disaggpair_connector.lease import Lease, LeaseError
 from disaggpair_connector.reads import Read
 
 HUNG_READ_S: Final = 300.0
 """A read of P's blocks that takes longer counts as failed."""
-
-_HEARTBEAT_MARGIN_S: Final = 5.0
-"""A read of P's blocks is not begun with less than this left of what the heartbeats gained."""
 
 
 class DecodeConnector(PairConnector):
@@ -49,6 +46,12 @@ class DecodeConnector(PairConnector):
         """End the leases whose blocks are worth nothing any more."""
         self.book.reset()
         self.settle()
+
+    @property
+    def is_read_from(self) -> bool:
+        """The reset of the cache before a sleep waits for readers."""
+        self.settle()
+        return self.book.counts()["reading"] > 0
 
     @property
     def kept(self) -> int:
@@ -109,7 +112,9 @@ class DecodeConnector(PairConnector):
 
     def _begin_by(self, read: Read) -> float:
         """P keeps the blocks for a time, and for another after each heartbeat."""
-        return self._at_p.until(read.request.request_id) - _HEARTBEAT_MARGIN_S
+        assert read.answer is not None
+        margin_s = heartbeat_margin_s(read.answer.deadline_s)
+        return self._at_p.until(read.request.request_id) - margin_s
 
     def _end_by(self, read: Read) -> float:
         return self._at_p.begin(read.request.request_id, self._clock())

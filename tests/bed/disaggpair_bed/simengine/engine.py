@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from disaggpair_bed.simengine import wire
 from disaggpair_bed.simengine.core import EngineCore
 from disaggpair_bed.simengine.decisions import Ending, EngineCrash
+from disaggpair_bed.simengine.drain import drained
 from disaggpair_bed.simengine.faults import Faults
 from disaggpair_bed.simengine.findings import findings
 from disaggpair_bed.simengine.handle import HandleMaker
@@ -144,9 +145,13 @@ class Engine:
             deliver(Delta(finish_reason=Ending.ABORTED.value))
             self.abort(request_id)
 
-    def sleep(self, *, keeps_kv: bool) -> None:
-        """Abort what runs; requests wait from now on, and the KV is gone unless it is kept."""
+    async def sleep(self, *, keeps_kv: bool) -> None:
+        """Abort what runs and wait for reads; requests wait, and the KV is gone unless kept."""
+        self.core.takes_new = False
         self.abort_all()
+        if not keeps_kv:
+            self.core.reset_prefix_cache()
+            await drained(self.core, self.died)
         self._awake.clear()
         if not keeps_kv:
             self.core.reset_prefix_cache()
@@ -159,7 +164,9 @@ class Engine:
         if self._lost_kv:
             self._handles.registration_generation += self.options.tp_size
         self._lost_kv = False
+        self.core.takes_new = True
         self._awake.set()
+        self._wake_up()
 
     @property
     def is_sleeping(self) -> bool:

@@ -71,6 +71,11 @@ class PrefillConnector(PairConnector):
 
     # Pins and leases.
 
+    @property
+    def is_read_from(self) -> bool:
+        """vLLM goes to sleep once it keeps no request."""
+        return len(self.leases) > 0
+
     def next_deadline(self) -> float | None:
         """Also soon while blocks are kept, whose leases D may end."""
         deadline = super().next_deadline()

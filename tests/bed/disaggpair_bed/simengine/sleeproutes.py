@@ -1,5 +1,7 @@
 """Sleep, pauses and new weights, as vLLM's server has them in its development mode."""
 
+import asyncio
+
 from aiohttp import web
 
 from disaggpair_bed.simengine.answers import json_response
@@ -31,8 +33,8 @@ class _Sleep:
         level = request.query.get("level", "1")
         if level not in ("0", "1", "2"):
             raise ApiError(400, "level: Input should be 0, 1 or 2", param="level")
-        for engine in self._ranks.engines:
-            engine.sleep(keeps_kv=level == "0")
+        naps = (engine.sleep(keeps_kv=level == "0") for engine in self._ranks.engines)
+        await asyncio.gather(*naps)
         return json_response({"status": "sleeping", "level": int(level)})
 
     async def wake_up(self, _: web.Request) -> web.Response:
