@@ -4,77 +4,20 @@ The operator's plan renders this model into a ConfigMap, so a field is renamed i
 """
 
 import ipaddress
-import re
-from typing import Annotated, Final, Literal, Self
-from urllib.parse import urlsplit
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from disaggpair_connector.contract import EXPIRY_MARGIN_S
+from disaggpair_router.configkinds import Part, Port, Seconds, checked_header
+from disaggpair_router.endpointconfig import PodEndpoints as PodEndpoints  # part of this model
+from disaggpair_router.endpointconfig import StaticEndpoints as StaticEndpoints
 from disaggpair_router.guard.config import GuardConfig as GuardConfig  # part of this model
 from disaggpair_router.seen.config import Tracing as Tracing  # part of this model
 from disaggpair_router.way.config import WayConfig as WayConfig  # part of this model
 
-Seconds = Annotated[float, Field(gt=0, le=86_400)]
-Port = Annotated[int, Field(ge=1, le=65_535)]
 
-_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_TAKEN_HEADERS: Final = ("authorization", "x-api-key", "x-request-id", "traceparent", "tracestate")
-"""Headers that mean something else to the router."""
-
-
-def _is_base_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018 - the property raises for a port that is no number
-    except ValueError:
-        return False
-    plain = not (parts.query or parts.fragment or parts.username)
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and plain
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class StaticEndpoints(_Part):
-    """Engines at fixed URLs: outside a cluster, in benchmarks and in tests."""
-
-    kind: Literal["static"] = "static"
-    prefill: tuple[str, ...] = Field(min_length=1)
-    """Base URLs of the prefill engines, such as `http://10.0.0.4:8000`."""
-    decode: tuple[str, ...] = Field(min_length=1)
-    """Base URLs of the decode engines."""
-
-    @field_validator("prefill", "decode")
-    @classmethod
-    def _are_base_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
-        for url in urls:
-            if not _is_base_url(url):
-                raise ValueError(f"{url} is not a base URL such as http://10.0.0.4:8000")
-        return urls
-
-    @model_validator(mode="after")
-    def _engines_are_distinct(self) -> Self:
-        urls = [url.rstrip("/") for url in (*self.prefill, *self.decode)]
-        twice = next((url for url in urls if urls.count(url) > 1), None)
-        if twice:
-            raise ValueError(f"{twice} is given twice: an engine has one role")
-        return self
-
-
-class PodEndpoints(_Part):
-    """Engines found by watching the pods of one pair by label."""
-
-    kind: Literal["pods"] = "pods"
-    namespace: str = Field(min_length=1)
-    pair: str = Field(min_length=1)
-    """Value of the pair label on the engines' pods."""
-    port: Port = 8000
-    """The engines' HTTP port, the same on every pod."""
-
-
-class LeaseAccess(_Part):
+class LeaseAccess(Part):
     """Where and how the router reaches the lease listeners of our connector."""
 
     port: Port = 5700
@@ -85,7 +28,7 @@ class LeaseAccess(_Part):
     """How long a turn waits for a claim before it runs without."""
 
 
-class KVTransfer(_Part):
+class KVTransfer(Part):
     """What the router has to know of the engines' KV transfer."""
 
     bidirectional: bool = True
@@ -128,10 +71,11 @@ class KVTransfer(_Part):
         return self
 
 
-class Timeouts(_Part):
+class Timeouts(Part):
     """Time limits of one turn, in seconds."""
 
     connect_s: Seconds = 5.0
+    """For a connection to an engine."""
     prefill_s: Seconds = 120.0
     """Whole P leg. A P whose read failed under some engine settings never answers."""
     decode_first_byte_s: Seconds = 600.0
@@ -156,7 +100,7 @@ class Timeouts(_Part):
     """From SIGTERM until streams that still run are cut."""
 
 
-class Limits(_Part):
+class Limits(Part):
     """Bounds on what one router holds in memory, and on what it repeats."""
 
     max_body_bytes: int = Field(default=32 * 2**20, ge=1024, le=2**30)
@@ -181,7 +125,7 @@ class Limits(_Part):
     there were no other engine. 0 for none."""
 
 
-class Tenants(_Part):
+class Tenants(Part):
     """Who may use the pair, apart from all others. Without any of it everybody may."""
 
     directory: str = ""
@@ -190,30 +134,20 @@ class Tenants(_Part):
     header: str = ""
     """Request header in which a gateway names the tenant. Empty: none does."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses of the gateway as CIDR blocks; from others its header does not count."""
+    """Addresses of the gateway as CIDR blocks, such as `10.20.0.0/16`; from others its header does
+    not count. An address within a block stands for the block."""
     reload_s: Seconds = 5.0
     """Seconds between two looks at the directory."""
 
     @field_validator("header")
     @classmethod
     def _is_header_name(cls, header: str) -> str:
-        if header and not _HEADER_NAME.fullmatch(header):
-            raise ValueError(f"{header!a} is not the name of a header")
-        if header.lower() in _TAKEN_HEADERS:
-            raise ValueError(f"{header} has another meaning: choose another header")
-        return header
+        return checked_header(header) if header else header
 
     @field_validator("trusted_proxies")
     @classmethod
     def _are_blocks(cls, blocks: tuple[str, ...]) -> tuple[str, ...]:
-        for block in blocks:
-            try:
-                network = ipaddress.ip_network(block)
-            except ValueError:
-                raise ValueError(f"{block!a} is not a CIDR block such as 10.0.0.0/8") from None
-            if not network.prefixlen:
-                raise ValueError(f"{block} is every address: anybody could be any tenant")
-        return blocks
+        return tuple(map(_network, blocks))
 
     @model_validator(mode="after")
     def _header_needs_proxies(self) -> Self:
@@ -225,7 +159,17 @@ class Tenants(_Part):
         return self
 
 
-class RouterConfig(_Part):
+def _network(block: str) -> str:
+    try:
+        network = ipaddress.ip_network(block, strict=False)
+    except ValueError:
+        raise ValueError(f"{block!a} is not a CIDR block such as 10.0.0.0/8") from None
+    if not network.prefixlen:
+        raise ValueError(f"{block} is every address: anybody could be any tenant")
+    return str(network)
+
+
+class RouterConfig(Part):
     """Everything a router process is told at its start."""
 
     pair: str = Field(default="static", min_length=1, max_length=253)
@@ -239,7 +183,9 @@ class RouterConfig(_Part):
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] = 9090
     """Port of /metrics; 0 switches it off."""
     endpoints: Annotated[StaticEndpoints | PodEndpoints, Field(discriminator="kind")]
+    """Where the engines are: at fixed URLs, or the pods of a pair."""
     kv: KVTransfer = KVTransfer()
+    """What the router has to know of the engines' KV transfer."""
     max_imbalance: int = Field(default=16, ge=0, le=100_000)
     """A conversation goes to the decode engine that holds it while that one has at most so many
     legs of this router more than the least busy other one. Then it is decoded there, and P reads
@@ -257,12 +203,16 @@ class RouterConfig(_Part):
     tell a caller how the engines' chat template and tokenizer see a prompt, and cost an engine time
     that no turn accounts for."""
     tenants: Tenants = Tenants()
+    """Who may use the pair."""
     way: WayConfig | None = None
-    """How it is chosen whether P or D computes a turn's new tokens, or P all of it; with leases
-    only. Without it P reads whatever is held and computes the rest."""
+    """How it is chosen whether P or D computes a turn's new tokens, or P all of it; needs
+    `kv.leases`. None: P reads whatever is held and computes the rest."""
     timeouts: Timeouts = Timeouts()
+    """Time limits of one turn."""
     limits: Limits = Limits()
+    """Bounds on what one router holds and repeats; each of several `workers` has its own."""
     guard: GuardConfig = GuardConfig()
+    """Whether a sample of turns is computed again and compared."""
     debug_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
     """Port of `/debug/conversations`, 0 takes a free one; None: it is not there. It is bound to
     127.0.0.1, or to `host` where that is a loopback address: the page asks for no key."""
@@ -281,10 +231,27 @@ class RouterConfig(_Part):
         return self
 
     @model_validator(mode="after")
-    def _tenant_is_no_conversation(self) -> Self:
+    def _a_choice_needs_leases(self) -> Self:
+        if self.way is not None and not (self.kv.leases and self.kv.bidirectional):
+            raise ValueError(
+                "way is set: it needs kv.leases, and kv.bidirectional true, since only a turn "
+                "with a lease has a choice"
+            )
+        return self
+
+    @field_validator("conversation_headers")
+    @classmethod
+    def _are_header_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(checked_header, names))
+
+    @model_validator(mode="after")
+    def _a_header_means_one_thing(self) -> Self:
         taken = [name.lower() for name in self.conversation_headers]
         if self.tenants.header.lower() in taken:
             raise ValueError(
                 f"tenants.header is {self.tenants.header}, which is one of conversation_headers"
             )
+        way = self.way.header if self.way else ""
+        if way and way.lower() in (*taken, self.tenants.header.lower()):
+            raise ValueError(f"way.header is {way}, which names the conversation or the tenant")
         return self

@@ -19,7 +19,8 @@ from disaggpair_router.errors import BadRequest, ConfigError
 
 MAX_ID_BYTES: Final = 256
 MIN_KEY_LENGTH: Final = 16
-"""Characters of a conversation key that somebody chose; a shorter one could be guessed."""
+"""Characters of a key that somebody chose and a secret is made of; a shorter one could be guessed.
+"""
 
 _KEY_BYTES: Final = 16
 _SCOPE_BYTES: Final = 8
@@ -86,6 +87,14 @@ class Keys:
         return hmac.digest(self._secret, message, "sha256")
 
 
+def check_length(name: str, key: str) -> None:
+    """ConfigError, with the name of its variable, when a key is short."""
+    if len(key) < MIN_KEY_LENGTH:
+        raise ConfigError(
+            f"{name} has {len(key)} characters: it must have at least {MIN_KEY_LENGTH}."
+        )
+
+
 def shared_secret(
     conversation_key: str, lease_key: str, random_bytes: Callable[[int], bytes]
 ) -> bytes:
@@ -94,11 +103,7 @@ def shared_secret(
     An empty key counts as none. Raises ConfigError when the conversation key is short.
     """
     if conversation_key:
-        if len(conversation_key) < MIN_KEY_LENGTH:
-            raise ConfigError(
-                f"{CONVERSATION_KEY_ENV} has {len(conversation_key)} characters: "
-                f"it must have at least {MIN_KEY_LENGTH}."
-            )
+        check_length(CONVERSATION_KEY_ENV, conversation_key)
         return hmac.digest(_encoded(conversation_key), _FROM_CONVERSATION_KEY, "sha256")
     if lease_key:
         return hmac.digest(_encoded(lease_key), _FROM_LEASE_KEY, "sha256")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from disaggpair_connector.contract import CONVERSATION_KEY_ENV, ENGINE_KEY_ENV, LEASE_KEY_ENV
-from disaggpair_router.conversation import shared_secret
+from disaggpair_router.conversation import check_length, shared_secret
 from disaggpair_router.errors import ConfigError
 
 
@@ -36,6 +36,8 @@ class Environment:
         for name, key in ((ENGINE_KEY_ENV, engine_key), (LEASE_KEY_ENV, lease_key)):
             if not (key.isascii() and key.isprintable()) or " " in key:
                 raise ConfigError(f"{name} holds a character that a header cannot carry.")
+        if lease_key:
+            check_length(LEASE_KEY_ENV, lease_key)
         secret = shared_secret(
             variables.get(CONVERSATION_KEY_ENV, ""), lease_key, secrets.token_bytes
         )

@@ -69,8 +69,6 @@ def merged(expositions: Iterable[bytes]) -> bytes:
     values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
     for text in expositions:
         for family in text_string_to_metric_families(text.decode()):
-            if family.name.endswith("_created"):
-                continue  # when each worker began says nothing of all
             families.setdefault(family.name, family)
             known = values.setdefault(family.name, {})
             adds = family.type != "gauge" or family.name in _ADDED

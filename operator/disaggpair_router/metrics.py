@@ -15,6 +15,7 @@ from prometheus_client import (
     Gauge,
     Histogram,
     Metric,
+    disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.metrics import MetricWrapperBase
@@ -95,6 +96,7 @@ class Metrics:
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self.series: list[Series] = []
         self._turns()
@@ -112,6 +114,8 @@ class Metrics:
             {"result": ("hit", "miss"), "reason": ("", *get_args(MissReason))},
             preset=False,
         )
+        # Without it a share of hits would have no value until the first one.
+        self.lookups.labels("hit", "")
         self.ways = self._counter(
             "ways",
             "Turns that had a choice: the way that was taken, and why.",

@@ -2,7 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from disaggpair_router.configkinds import checked_header
 
 
 class WayConfig(BaseModel):
@@ -33,3 +35,8 @@ class WayConfig(BaseModel):
     header: str = ""
     """Request header that forces a way (`full`, `pull` or `direct`) for comparisons; empty: none
     does. The choice is made as usual where the way is not possible."""
+
+    @field_validator("header")
+    @classmethod
+    def _is_header_name(cls, header: str) -> str:
+        return checked_header(header) if header else header

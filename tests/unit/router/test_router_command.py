@@ -19,6 +19,7 @@ from disaggpair_router.config import RouterConfig
 
 P, D = "http://10.0.0.4:8000", "http://10.0.0.7:8000"
 URLS = ["--prefill-url", P, "--decode-url", D]
+STATIC = {"endpoints": {"kind": "static", "prefill": [P], "decode": [D]}}
 
 
 def parsed(*argv: str) -> argparse.Namespace:
@@ -96,6 +97,10 @@ def test_switches_reach_the_configuration() -> None:
             "endpoints.prefill: http://a:x is not a base URL",
         ),
         (
+            ["--prefill-url", P, "--decode-url", D + "/v1"],
+            f"endpoints.decode: {D}/v1 has a path, which the router adds itself: give {D}.",
+        ),
+        (
             ["--prefill-url", P, "--decode-url", P + "/"],
             f"endpoints: {P} is given twice: an engine has one role.",
         ),
@@ -121,8 +126,8 @@ def test_switches_reach_the_configuration() -> None:
             "tenants.header is X-Session-ID, which is one of conversation_headers.",
         ),
         (
-            [*URLS, "--trusted-proxy", "10.0.0.1/8"],
-            "tenants.trusted_proxies: '10.0.0.1/8' is not a CIDR block such as 10.0.0.0/8.",
+            [*URLS, "--trusted-proxy", "10.0.0.1/33"],
+            "tenants.trusted_proxies: '10.0.0.1/33' is not a CIDR block such as 10.0.0.0/8.",
         ),
         (
             [*URLS, "--trusted-proxy", "::/0"],
@@ -153,12 +158,12 @@ def test_a_wrong_key_in_the_environment_is_one_sentence_and_status_2(
 
 
 def test_tenants_come_from_flags(tmp_path: Path) -> None:
-    proxies = ["--trusted-proxy", "10.0.0.0/8", "--trusted-proxy", "fd00::1"]
+    proxies = ["--trusted-proxy", "10.0.0.1/8", "--trusted-proxy", "fd00::1"]
     config = configured(*URLS, "--tenants", str(tmp_path), "--tenant-header", "X-Tenant", *proxies)
     assert config.tenants.model_dump() == {
         "directory": str(tmp_path),
         "header": "X-Tenant",
-        "trusted_proxies": ("10.0.0.0/8", "fd00::1"),
+        "trusted_proxies": ("10.0.0.0/8", "fd00::1/128"),
         "reload_s": 5.0,
     }
 
@@ -170,9 +175,27 @@ def test_tenants_come_from_flags(tmp_path: Path) -> None:
         ("[]", "which must hold a JSON object."),
         ({"kv": 3, "endpoints": {"kind": "pods", "namespace": "n", "pair": "p"}}, "kv is 3: "),
         ({"endpoints": {"kind": "pods", "pair": "p"}}, "endpoints.namespace is missing."),
+        ({**STATIC, "prot": 1}, "prot is 1: extra inputs are not permitted."),
+        ({**STATIC, "way": {}}, "way is set: it needs kv.leases, and kv.bidirectional true"),
         (
-            {"endpoints": {"kind": "static", "prefill": [P], "decode": [D]}, "prot": 1},
-            "prot is 1: extra inputs are not permitted.",
+            {**STATIC, "way": {}, "kv": {"leases": {}, "bidirectional": False}},
+            "way is set: it needs kv.leases, and kv.bidirectional true",
+        ),
+        (
+            {**STATIC, "way": {"header": "X-Session-Id"}, "kv": {"leases": {}}},
+            "way.header is X-Session-Id, which names the conversation or the tenant.",
+        ),
+        (
+            {**STATIC, "way": {"header": "Authorization"}, "kv": {"leases": {}}},
+            "way.header: Authorization has another meaning: choose another header.",
+        ),
+        (
+            {**STATIC, "conversation_headers": ["x-chat", "Authorization"]},
+            "conversation_headers: Authorization has another meaning: choose another header.",
+        ),
+        (
+            {**STATIC, "conversation_headers": ["x chat"]},
+            "conversation_headers: 'x chat' is not the name of a header.",
         ),
     ],
 )

@@ -58,6 +58,18 @@ def test_series_are_registered_as_they_are_declared() -> None:
     }
 
 
+def test_a_share_of_hits_has_a_value_before_the_first_hit() -> None:
+    lines = Metrics().exposition().decode().splitlines()
+    found = [line for line in lines if line.startswith("disaggpair_router_kv_lookups_total")]
+    assert found == ['disaggpair_router_kv_lookups_total{reason="",result="hit"} 0.0']
+
+
+def test_no_series_tells_when_it_was_made() -> None:
+    metrics = Metrics()
+    metrics.leg_seconds.labels("decode").observe(1)
+    assert b"_created" not in metrics.exposition()
+
+
 def undeclared(metrics: Metrics) -> set[tuple[str, str, str]]:
     """Values of labels that no series has announced."""
     declared = {one.name: one.labels for one in metrics.series}

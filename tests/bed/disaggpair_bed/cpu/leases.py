@@ -8,7 +8,7 @@ from disaggpair_bed.cpu.engine import SIDE_CHANNEL_PORT, Engine
 from disaggpair_bed.leaseview import LeaseView
 from disaggpair_connector import contract
 
-LEASE_KEY: Final = "key-of-the-bed"
+LEASE_KEY: Final = "lease-key-of-the-bed"
 LEASE_ENVIRONMENT: Final = {contract.LEASE_KEY_ENV: LEASE_KEY}
 """For the options of an engine whose leases are listed and claimed."""
 
