@@ -92,8 +92,9 @@ class ChosenPlan:
         except BaseException:
             backlog.drop(self._request.request_id, self._plans.clock())
             raise
-        if note.cached_tokens and not reads:
-            # P had some of the prompt already: what it took says nothing of its speed.
+        if note.cached_tokens if not reads else self._held is None:
+            # P had some of the prompt already, or read what is common with an edited history:
+            # of how much it computed nothing is known here.
             backlog.drop(self._request.request_id, self._plans.clock())
             return
         stretch = backlog.end(self._request.request_id, self._plans.clock())

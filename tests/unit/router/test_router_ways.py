@@ -9,6 +9,7 @@ import pytest
 from disaggpair_bed.leasebench import LeaseBench, lease_bench, tokens_read
 from disaggpair_bed.routing import Dialogue, Routed, eventually
 from disaggpair_router.plans import ChosenPlans
+from disaggpair_router.way.backlog import IDLE
 
 ID = {"conversation_id": "c"}
 LONG = "Tell me of the river and of all the towns that lie on it, one after the other. " * 3
@@ -132,3 +133,16 @@ async def test_what_turns_take_is_learned(bench: LeaseBench) -> None:
         assert plans.rates.direct_s(1_000, 100, plans.decode_load("x")) < before
         assert plans.ratios.ratio("toy") != 4.0
         assert not any(map(len, [*plans.prefills.values(), *plans.decodes.values()]))
+
+
+async def test_a_read_of_an_edited_history_teaches_nothing(bench: LeaseBench) -> None:
+    chunks = LONG * 10
+    async with bench.router(way=WAY) as front:
+        plans = front.router.parts.routes.turns._plans
+        assert isinstance(plans, ChosenPlans)
+        rates = plans.rates
+        await Dialogue(front, dict(ID)).say(chunks)
+        estimate_s = rates.full_s(1_000, 100, IDLE)
+        await Dialogue(front, dict(ID)).say(f"{chunks} Or of a lake.")
+        assert tokens_read(bench.prefill) > 0
+        assert rates.full_s(1_000, 100, IDLE) == estimate_s
