@@ -1,25 +1,50 @@
-"""A model folder of Qwen3-32B's shape for `--load-format dummy`: no weights."""
+"""A model folder of Qwen3-32B's shape for `--load-format dummy`: no weights.
+
+Its tokens are words of three letters, so that a text has four characters for each token, and its
+chat template puts one token before each message.
+"""
 
 import importlib
 import json
+import string
 import sys
+from collections.abc import Iterator
+from itertools import islice, product
 from pathlib import Path
 from typing import Final
 
 VOCABULARY: Final = 151_936
 LAYERS: Final = 64
+MESSAGE_TOKENS: Final = 2
+"""What a user's message has besides its words: the mark before it and that of the answer."""
+_LETTERS: Final = string.ascii_letters + string.digits + "-_"
+_LONG: Final = 3
+"""Number of a word that nobody says: vLLM refuses a text with more characters than a prompt of the
+longest words could have."""
+_TEMPLATE: Final = (
+    "{% for m in messages %}{{ 'aaf' if m['role'] == 'user' else 'aag' }} {{ m['content'] }} "
+    "{% endfor %}{% if add_generation_prompt %}aag {% endif %}"
+)
+
+
+def vocabulary() -> Iterator[str]:
+    """The words, by their number; 1 and 2 are special and 5 and 6 the marks of messages."""
+    return islice(map("".join, product(_LETTERS, repeat=3)), VOCABULARY)
 
 
 def write(folder: Path, layers: int = LAYERS) -> None:
     tokenizers = importlib.import_module("tokenizers")
     transformers = importlib.import_module("transformers")
     folder.mkdir(parents=True, exist_ok=True)
-    words = {f"t{number}": number for number in range(VOCABULARY)}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="t0"))
+    words = {word: number for number, word in enumerate(vocabulary())}
+    words = {word if number != _LONG else word * 8: number for word, number in words.items()}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="aaa"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="t1", pad_token="t2"
-    ).save_pretrained(folder)
+    made = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="aab", pad_token="aac"
+    )
+    made.chat_template = _TEMPLATE
+    made.save_pretrained(folder)
     config = {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",

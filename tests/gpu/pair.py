@@ -15,7 +15,9 @@ from typing import Any, Final, Self
 
 HERE: Final = Path(__file__).resolve().parent
 HOST: Final = "127.0.0.1"
-_PORTS: Final = {"kv_producer": (8100, 5600), "kv_consumer": (8200, 5700)}
+_PORTS: Final = {"kv_producer": (8100, 5600), "kv_consumer": (8200, 5650)}
+LEASES_AFTER: Final = 100
+"""The lease port, of P as of D, after the side channel's."""
 _START_S: Final = 480.0
 _STOP_S: Final = 10.0
 
@@ -68,6 +70,8 @@ class Machine:
     gpus: int = 1
     kv_bytes: int = 22 * 1024**3
     args: tuple[str, ...] = ()
+    role_args: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Come last, so that they overrule the others."""
     environment: dict[str, str] = field(default_factory=dict)
 
     def visible(self, role: str) -> dict[str, str]:
@@ -91,6 +95,7 @@ class Pair:
         }
         self.prefill = f"http://{HOST}:{self._ports['kv_producer'][0]}"
         self.decode = f"http://{HOST}:{self._ports['kv_consumer'][0]}"
+        self.lease_port = self._ports["kv_consumer"][1] + LEASES_AFTER
         self._gate = machine.logs / f"{setup.name}.gate"
         self._logs = {role: machine.logs / f"{setup.name}-{role}.log" for role in _PORTS}
         self._processes = [self._start(role, machine) for role in _PORTS]
@@ -119,6 +124,7 @@ class Pair:
         ]
         if machine.device == "cuda":
             command += ["--kv-cache-memory-bytes", str(machine.kv_bytes)]
+        command += machine.role_args.get(role, ())
         if role == "kv_producer":  # cold at every turn, as after eviction by other traffic
             command.append("--no-enable-prefix-caching")
         with self._logs[role].open("wb") as log:

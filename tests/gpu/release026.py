@@ -2,7 +2,7 @@
 
 The connector is written for 0.31 to 0.33 and refuses 0.26. What it misses there is put in here,
 as far as a measurement needs it: deadlines of reads are not checked, since 0.26 reports the end of
-a transfer in another shape.
+a transfer in another shape, and a read that cannot be begun ends the worker.
 """
 
 import importlib
@@ -25,7 +25,8 @@ _engine = importlib.import_module("disaggpair_connector.engine")
 vars(_engine)["name_checks_fault"] = lambda config: None  # asks for settings that 0.26 has not
 
 _worker = importlib.import_module("disaggpair_connector.worker").PairWorker
-del _worker._pop_done_transfers
+del _worker._pop_done_transfers, _worker._read_blocks_for_req
+_worker.expected_consumer_notifications_by_req = {}
 
 _connector: Any = importlib.import_module("disaggpair_connector.connector").DisaggPairConnector
 
