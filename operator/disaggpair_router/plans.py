@@ -144,8 +144,7 @@ class ChosenPlan:
             if stretch is not None:
                 self._plans.rates.observe_direct(stretch)
         elif self.way is not None:
-            read = 0 if self.way == "PULL" else self.held
-            self._plans.rates.observe_handover(read, now - began)
+            self._plans.rates.observe_handover(self.held + self._new, now - began)
 
     def _learn_gap(self) -> None:
         """What the turn did to D's other streams."""

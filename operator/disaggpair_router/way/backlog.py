@@ -17,7 +17,7 @@ from disaggpair_router.way.fit import Parts, bounded
 MAX_LEGS = 16
 """Legs of a stretch that is learned from. The errors of one that is longer have added up."""
 MAX_COUNT = 1_000_000
-LATENCY = frozenset({"fixed", "floor"})
+LATENCY = frozenset({"fixed", "floor", "prompt"})
 """Parts of a leg's time that do not occupy the engine. Of a stretch they are waited for once: those
 of later legs pass while work is done."""
 

@@ -16,8 +16,8 @@ class WayConfig(BaseModel):
     """False: D never computes a turn's new tokens itself, also when a request asks for it."""
     max_new_tokens: int = Field(default=8192, ge=0, le=10_000_000)
     """Most new tokens, as estimated, of a turn that D computes itself: 16 steps of 512, for which
-    D's streams run at 40 % of their speed, some 1.3 s. Up to 4,096 DIRECT was measured to be
-    faster than PULL on an idle D, by no less than 150 ms."""
+    D's streams run at 40 % of their speed, some 1.3 s. Up to there DIRECT was measured to be
+    faster than PULL on an idle D, by no less than 60 ms."""
     gap_budget_s: Annotated[float, Field(gt=0, le=60)] = 0.1
     """Longest gap between two tokens of D's other streams that a DIRECT turn may cause, in
     seconds, as estimated; without streams on D it binds nothing. With a step of 512 tokens 0.077

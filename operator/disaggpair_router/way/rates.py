@@ -4,12 +4,13 @@ With n new tokens after h held ones, prefill takes
 
     prefill(h, n) = n * token_s + n * (h + n / 2) * attention_s, floor_s at least
 
-    FULL    P: latency + prefill(0, h + n), then D: handover + read of h
-    PULL    P: latency + read of h + prefill(h, n), then D: handover
-    DIRECT  D: latency + prefill(h, n), and what each of its steps takes besides;
+    FULL    P: latency + prefill(0, h + n), then D: handover + h * prompt_s
+    PULL    P: latency + read of h + prefill(h, n), then D: handover + h * prompt_s
+    DIRECT  D: latency + h * prompt_s + prefill(h, n), and what each of its steps takes besides;
 
-and before it the work that is ahead at the engine. D's read of the n new tokens hides in the
-handover.
+and before it the work that is ahead at the engine. An engine renders, splits and hashes a whole
+prompt before it computes any of it; at P that is part of its other terms. What n adds to it is left
+out, lest it tell the ways apart.
 
 Estimates of DIRECT rest on P's learned speed, times a factor that DIRECT turns teach: engines of a
 pair are alike, and a way that was never chosen has to follow what is learned of the others. The
@@ -36,9 +37,9 @@ take 66 and 133 alone, 11 and 23 of it attention to 8,000 tokens."""
 class Prior:
     """Seconds before anything was observed.
 
-    The defaults are a fit of the table of ways for a model of the shape of Qwen3-32B in bfloat16,
-    TP 1, eager, on two H200 of one host, block 128 (docs/benchmarks.md, "Ways"). They need not
-    fit other engines: what is observed corrects them.
+    The defaults are a fit of chat turns through this router for a model of the shape of Qwen3-32B
+    in bfloat16, TP 1, eager, on an H200, block 256 (docs/benchmarks.md, "Ways"). They need not fit
+    other engines: what is observed corrects them.
     """
 
     token_s: float = 107.5e-6
@@ -46,29 +47,31 @@ class Prior:
     attention_s: float = 2.7e-9
     """One new token's attention to one token before it: the slope of a new token is 129 µs after
     8,000 tokens, 172 µs after 24,000."""
-    read_s: float = 3.0e-6
-    """P's read of one token of history: 64 ms for 21,703 tokens."""
-    floor_s: float = 0.09
-    """Least prefill: 64 new tokens take no less than 256 do, by every way."""
-    full_latency_s: float = 0.02
+    read_s: float = 3.3e-6
+    """P's read of one token of history, and the work on its text: 92 ms for 24,000 tokens, 36 for
+    8,000, of which the read itself is 20 and 7."""
+    floor_s: float = 0.045
+    """Least prefill: 128 new tokens take what some 350 do."""
+    full_latency_s: float = 0.005
     """The rest of the P leg of FULL."""
-    pull_latency_s: float = 0.04
-    """The rest of the P leg of PULL: 439 ms, less 64 of reading and 320 of prefill, rounded
-    down."""
-    handover_s: float = 0.133
-    """From the end of the P leg to D's first token: 572 ms of such a turn less 439."""
-    handover_read_s: float = 0.5e-6
-    """D's read of one token of history from P; most of it hides in the handover."""
-    direct_latency_s: float = 0.04
-    """DIRECT less its prefill: 18 to 64 ms from 1,024 new tokens after 24,000."""
-    direct_step_s: float = 0.01
-    """What a step of D takes besides its prefill: 19 ms in two steps of 512 tokens and 32 in four,
-    without streams; 11 of 78 with four streams."""
+    pull_latency_s: float = 0.015
+    """The rest of the P leg of PULL."""
+    prompt_s: float = 5e-6
+    """What D needs for the text of one token before its first one: after 24,000 tokens it takes 75
+    to 85 ms longer than after 8,000, by every way."""
+    handover_s: float = 0.06
+    """The rest from the end of the P leg to D's first token."""
+    direct_latency_s: float = 0.017
+    """The rest of DIRECT."""
+    direct_step_s: float = 0.006
+    """What a step of D takes besides its prefill, without streams: 16 steps of 512 tokens take 0.09
+    s more than their prefill."""
     stream_step_s: float = 0.029
     """A decode step of D, less what each stream adds: the median gap of four was 31 ms."""
     stream_s: float = 0.5e-3
-    """What each stream adds to a step. Not measured: reading the KV of 8,000 tokens, 262 KB each,
-    at 4.8 TB/s."""
+    """What each stream adds to a step: reading the KV of 8,000 tokens, 262 KB each, at 4.8 TB/s.
+    It shows only where the GPU and not the host bounds a step: the median gap was 33 ms for three
+    streams as for ten."""
 
 
 H200 = Prior()
@@ -81,9 +84,9 @@ class Rates:
         self._prior = prior
         self._step_tokens = step_tokens
         self._p = Fit("fixed", "floor", "read", "token", "attention")
-        self._handover = Fit("fixed", "read")
+        self._handover = Fit("fixed", "prompt")
         self._direct = Fit(
-            *("fixed", "floor", "token", "attention", "step"),
+            *("fixed", "floor", "prompt", "token", "attention", "step"),
             at_least_1=("token", "attention"),
             at_most_1=("floor",),
         )
@@ -101,7 +104,7 @@ class Rates:
     def pull_s(self, held: int, new: int, prefill: Load) -> float:
         """Seconds to the first token of a turn whose history P reads from D."""
         leg = self._p.seconds(self._pull_parts(held, new))
-        return prefill.ahead_s + leg + self._handover.seconds(self._handover_parts(0))
+        return prefill.ahead_s + leg + self._handover.seconds(self._handover_parts(held))
 
     def direct_s(self, held: int, new: int, decode: Load) -> float:
         """Seconds to the first token of a turn whose new tokens D computes."""
@@ -149,10 +152,7 @@ class Rates:
         self._direct_work.observe(self._direct.seconds(work_of(stretch.parts)))
 
     def observe_handover(self, tokens: int, seconds: float) -> None:
-        """The D leg of FULL or PULL up to its first token.
-
-        `tokens` are those that D read from P besides the new ones: 0 for PULL.
-        """
+        """The D leg of FULL or PULL up to its first token; `tokens` are those of the prompt."""
         self._handover.observe(self._handover_parts(tokens), seconds)
 
     def observe_gap(self, held: int, tokens: int, streams: int, seconds: float) -> None:
@@ -181,7 +181,10 @@ class Rates:
         return parts | {"fixed": self._prior.pull_latency_s, "read": held * self._prior.read_s}
 
     def _handover_parts(self, tokens: int) -> Parts:
-        return {"fixed": self._prior.handover_s, "read": tokens * self._prior.handover_read_s}
+        return {"fixed": self._prior.handover_s, "prompt": self._prompt_s(tokens)}
+
+    def _prompt_s(self, tokens: int) -> float:
+        return bounded(tokens, 0, MAX_TOKENS) * self._prior.prompt_s
 
     def _gap_parts(self, before: int, tokens: int, streams: int) -> Parts:
         parts = self._prefill_parts(before, tokens)
@@ -202,6 +205,7 @@ class Rates:
         like_p = {name: self._p.multiplier(name) * part for name, part in parts.items()}
         return like_p | {
             "fixed": self._prior.direct_latency_s,
+            "prompt": self._prompt_s(held),
             "step": new / self._step_tokens * self._prior.direct_step_s,
         }
 

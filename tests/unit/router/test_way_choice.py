@@ -65,7 +65,7 @@ def test_history_below_the_engines_threshold_is_not_pulled() -> None:
 
 @pytest.mark.parametrize("last", ["PULL", "DIRECT"])
 def test_a_small_advantage_changes_no_way(last: Way) -> None:
-    even = Load(0.15)
+    even = Load(0.08)
     decision = choose(Turn(SMALL, 8_000, last=last), Rates(), USUAL, decode=even)
     assert decision.seconds["PULL"] == pytest.approx(decision.seconds["DIRECT"], abs=0.015)
     assert decision.way == last

@@ -118,7 +118,8 @@ class Chooser:
                 held, (gap_s, streams) = asked.held or 0, self._longest
                 self.rates.observe_gap(held, tokens, streams, gap_s)
         elif self.learns:
-            self.rates.observe_handover(asked.held or 0 if way == "FULL" else 0, waited_s)
+            prompt = (asked.held or 0) + self._guessed[planned.number]
+            self.rates.observe_handover(prompt, waited_s)
 
     def stepped(self, step: Step) -> None:
         self.streams -= len(step.done)
