@@ -67,6 +67,15 @@ class _PlainDumper(yaml.SafeDumper):
         return True
 
 
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """A file's text, such as a router's configuration, as its lines."""
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_PlainDumper.add_representer(str, _text)
+
+
 def preview(text: str, facts: Facts) -> str:
     """The plan of every DisaggPair in a YAML stream, as a YAML stream.
 

@@ -105,7 +105,7 @@ class Limits(Part):
 
     max_body_bytes: int = Field(default=32 * 2**20, ge=1024, le=2**30)
     """Largest request body accepted, in bytes."""
-    max_request_bytes: int = Field(default=512 * 2**20, ge=1024, le=2**40)
+    max_request_bytes: int = Field(default=256 * 2**20, ge=1024, le=2**40)
     """Bodies of all requests in work, in bytes together; beyond, a request gets 503 with
     Retry-After. What is made of a body takes up to four times its size until the turn ends."""
     max_turns: int = Field(default=4_096, ge=1, le=1_000_000)

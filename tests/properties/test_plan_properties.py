@@ -41,7 +41,7 @@ changes = st.fixed_dictionaries(
                 "debug": st.booleans(),
                 "maxImbalance": st.integers(0, 100),
                 "timeouts": st.fixed_dictionaries({"prefillSeconds": st.integers(1, 86_400)}),
-                "limits": st.fixed_dictionaries({"maxHeldTokens": st.integers(1, 2**40)}),
+                "limits": st.fixed_dictionaries({"maxTurns": st.integers(1, 1_000_000)}),
             },
         ),
     },

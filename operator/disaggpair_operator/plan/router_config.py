@@ -2,7 +2,7 @@
 
 import json
 from ipaddress import ip_network
-from typing import Final
+from typing import Any, Final
 
 from disaggpair_operator import names
 from disaggpair_operator.api.v1alpha1 import Auth, Guard, RouterLimits, RouterTimeouts, Spec
@@ -41,10 +41,19 @@ def router_file(owner: Owner, spec: Spec, release: Release) -> str:
     changes no file and replaces no router whose image stays.
     """
     config = router_config(owner, spec, release)
-    fields = config.model_dump(mode="json", exclude_defaults=True)
+    fields = _with_whole_numbers(config.model_dump(mode="json", exclude_defaults=True))
     # The word that tells the kinds of endpoints apart is needed though it is each kind's default.
     fields["endpoints"] = {"kind": config.endpoints.kind, **fields["endpoints"]}
     return json.dumps(fields, indent=2) + "\n"
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """`value` with 450.0 as 450."""
+    if isinstance(value, dict):
+        return {name: _with_whole_numbers(below) for name, below in value.items()}
+    if isinstance(value, list):
+        return [_with_whole_numbers(below) for below in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def router_config(owner: Owner, spec: Spec, release: Release) -> RouterConfig:

@@ -16,9 +16,6 @@ SCRATCH_FOLDER: Final = "/run/disaggpair"
 _SCRATCH: Final = "scratch"
 OTLP_HEADERS_ENV: Final = "OTEL_EXPORTER_OTLP_HEADERS"
 
-_WORKER_MEBIBYTES: Final = 256
-"""Memory requested for each process: 57 MB were measured at the start, 95 after 35,000 turns, and
-125 more for 100,000 leases."""
 
 _LINGER_S: Final = 3
 """From a pod's deletion to its SIGTERM, at which the router closes its port: nodes and load
@@ -143,6 +140,6 @@ def _resources(router: Router) -> dict[str, Any]:
     }
     follows = {
         "cpu": str(router.workers),
-        "memory": f"{router.workers * _WORKER_MEBIBYTES}Mi",
+        "memory": f"{-(-router.workers * router.limits.process_bytes // 2**20)}Mi",
     }
     return {**({"limits": given} if given else {}), "requests": {**follows, **given}}

@@ -53,7 +53,7 @@ def test_several_are_drained_from_their_nodes_one_at_a_time() -> None:
     assert set(budgets(plan())) == {"chat-prefill", "chat-decode"}
 
 
-@pytest.mark.parametrize(("drain", "told"), [(0, 1.0), (60, 60.0), (3600, 3600.0)])
+@pytest.mark.parametrize(("drain", "told"), [(0, 1), (60, 60), (3600, 3600)])
 def test_the_grace_period_covers_the_pause_before_the_drain_the_drain_and_the_end(
     drain: int, told: float
 ) -> None:

@@ -105,9 +105,14 @@ def test_the_debug_page_has_a_port_that_no_service_or_container_names() -> None:
 @pytest.mark.parametrize(
     ("router", "requests", "limits"),
     [
-        ({}, {"cpu": "1", "memory": "256Mi"}, None),
-        ({"workers": 4}, {"cpu": "4", "memory": "1024Mi"}, None),
-        ({"resources": {"cpu": "100m"}}, {"cpu": "100m", "memory": "256Mi"}, {"cpu": "100m"}),
+        ({}, {"cpu": "1", "memory": "1280Mi"}, None),
+        ({"workers": 4}, {"cpu": "4", "memory": "5120Mi"}, None),
+        ({"resources": {"cpu": "100m"}}, {"cpu": "100m", "memory": "1280Mi"}, {"cpu": "100m"}),
+        (
+            {"limits": {"maxBodyBytes": 1024, "maxRequestBytes": 1025}},
+            {"cpu": "1", "memory": "257Mi"},
+            None,
+        ),
         (
             {"workers": 2, "resources": {"memory": "4Gi"}},
             {"cpu": "2", "memory": "4Gi"},

@@ -1,5 +1,6 @@
 """Who may use a pair, and whose conversations are kept apart. Pure."""
 
+import re
 from ipaddress import ip_network
 from typing import Annotated, Final
 
@@ -13,6 +14,12 @@ _IPV4: Final = rf"{_OCTET}(\.{_OCTET}){{3}}"
 _IPV6: Final = "([0-9a-fA-F]{0,4}:){2,8}[0-9a-fA-F]{0,4}"
 _LENGTH: Final = "([1-9][0-9]?|1[01][0-9]|12[0-8])"
 """Length of a prefix; not 0, which would be everybody."""
+
+_NETWORK: Final = f"({_IPV4}|{_IPV6})/{_LENGTH}"
+_ARE_NETWORKS: Final = (
+    "must be networks such as 10.0.0.0/8 or fd00::/8, or single addresses such as 10.0.0.7/32, "
+    "and none of length 0, which would be everybody"
+)
 
 TAKEN_HEADERS: Final = (
     "authorization",
@@ -42,7 +49,6 @@ Network = Annotated[
     Field(
         min_length=4,
         max_length=43,
-        pattern=f"^({_IPV4}|{_IPV6})/{_LENGTH}$",
         json_schema_extra={"format": "cidr"},
     ),
     AfterValidator(_is_network),
@@ -62,6 +68,17 @@ class Auth(Part):
     """Header with the tenant's name. It counts on connections from `trustedProxies` alone."""
 
     rules = (
+        Rule(
+            cel=(
+                "!has(self.trustedProxies) || "
+                f"self.trustedProxies.all(n, n.matches(r'^{_NETWORK}$'))"
+            ),
+            message=f"spec.router.auth.trustedProxies {_ARE_NETWORKS}",
+            check=lambda self: all(
+                re.fullmatch(_NETWORK, network) for network in self.trusted_proxies
+            ),
+            field_path=".trustedProxies",
+        ),
         Rule(
             cel=f"has(self.apiKeysSecretRef) || {_HEADER} != ''",
             message="spec.router.auth needs apiKeysSecretRef or tenantHeader",

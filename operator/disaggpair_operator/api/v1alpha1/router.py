@@ -7,7 +7,13 @@ from pydantic import Field
 from disaggpair_operator.api.quantity import amount
 from disaggpair_operator.api.rules import Part, Rule, given
 from disaggpair_operator.api.v1alpha1.auth import Auth
-from disaggpair_operator.api.v1alpha1.bounds import RouterLimits, RouterTimeouts
+from disaggpair_operator.api.v1alpha1.bounds import (
+    COPIES,
+    MAX_REQUEST_BYTES,
+    WORKER_BYTES,
+    RouterLimits,
+    RouterTimeouts,
+)
 from disaggpair_operator.api.v1alpha1.field_rules import key_rule
 from disaggpair_operator.api.v1alpha1.fields import Resources
 from disaggpair_operator.api.v1alpha1.observing import Guard, Tracing
@@ -25,6 +31,15 @@ TAKEN_CONVERSATION_HEADERS: Final = (
 
 _WORKERS: Final = given("self.workers", 1)
 _CPU: Final = "has(self.resources) && has(self.resources.cpu)"
+_MEMORY: Final = "has(self.resources) && has(self.resources.memory)"
+_NEEDED: Final = (
+    f"{_WORKERS} * ({WORKER_BYTES} + "
+    f"{COPIES} * {given('self.limits.maxRequestBytes', MAX_REQUEST_BYTES)})"
+)
+_MEMORY_FORMULA: Final = (
+    f"{WORKER_BYTES // 2**20}Mi and {COPIES} times spec.router.limits.maxRequestBytes for each of "
+    "spec.router.workers"
+)
 _HEADERS: Final = "has(self.conversationHeaders)"
 _TENANT_HEADER: Final = given("self.auth.tenantHeader", "")
 
@@ -62,8 +77,9 @@ class Router(Part):
     service: Service = Service()
     """The Service in front of the router."""
     resources: Resources = Resources()
-    """CPU and memory of a router pod. Default: 1 CPU and 256Mi requested for each of `workers`,
-    without a limit."""
+    """CPU and memory of a router pod. Default: 1 CPU, and 256Mi and four times
+    limits.maxRequestBytes, requested for each of `workers`, without a limit. Memory that is given
+    must be at least that."""
     workers: Annotated[int, Field(ge=1, le=64)] = 1
     """Processes of a router pod that serve its port, for more turns than one core takes. More than
     one need the connector DisaggPair, or kvTransfer.bidirectional false: a handle in the memory of
@@ -119,6 +135,26 @@ class Router(Part):
         ),
         Rule(
             cel=(
+                f"!({_MEMORY}) || "
+                f"!quantity(self.resources.memory).sub({_NEEDED}).isLessThan(quantity('0'))"
+            ),
+            message=(
+                f"spec.router.resources.memory must be at least {_MEMORY_FORMULA}: give more "
+                "memory or lower maxRequestBytes"
+            ),
+            check=lambda self: (
+                self.resources.memory is None
+                or amount(self.resources.memory) >= self.workers * self.limits.process_bytes
+            ),
+            explain=lambda self: (
+                f"spec.router.resources.memory is {self.resources.memory}, but must be at least "
+                f"{_mebibytes(self.workers * self.limits.process_bytes)}, which is "
+                f"{_MEMORY_FORMULA}: give more memory or lower maxRequestBytes"
+            ),
+            field_path=".resources.memory",
+        ),
+        Rule(
+            cel=(
                 f"!({_HEADERS}) || self.conversationHeaders.all(h, "
                 f"!(h.lowerAscii() in [{', '.join(map(repr, TAKEN_CONVERSATION_HEADERS))}]))"
             ),
@@ -145,6 +181,11 @@ class Router(Part):
             field_path=".conversationHeaders",
         ),
     )
+
+
+def _mebibytes(size: int) -> str:
+    """As a quantity, rounded up."""
+    return f"{-(-size // 2**20)}Mi"
 
 
 def _lower(router: Router) -> set[str]:

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from disaggpair_connector.contract import EXPIRY_MARGIN_S
 from disaggpair_operator.api.rules import Part, Rule, given
+from disaggpair_operator.api.v1alpha1.bounds import MAX_CONVERSATIONS, MAX_HANDLE_BYTES
 from disaggpair_operator.api.v1alpha1.engine import API_KEY_VARIABLE, Engine, Model
 from disaggpair_operator.api.v1alpha1.placement import Fabric, Placement
 from disaggpair_operator.api.v1alpha1.roles import Decode, Prefill
@@ -20,6 +21,7 @@ _HANDLE_TTL = given("self.router.handleTTLSeconds", HANDLE_TTL_S)
 _DECODE_TTL = given("self.kvTransfer.decodeTTLSeconds", DECODE_TTL_S)
 _REPLICAS = given("self.router.replicas", 1)
 _CONNECTOR = given("self.engine.connector", "DisaggPair")
+_LIMITS = "self.router.limits"
 _WORKERS = given("self.router.workers", 1)
 _DIRECT = "has(self.kvTransfer) && has(self.kvTransfer.directTurns)"
 _BIDIRECTIONAL = given("self.kvTransfer.bidirectional", True)
@@ -117,6 +119,23 @@ class Spec(Part):
             ),
             check=lambda self: self.router.replicas == 1 or self.engine.connector == "DisaggPair",
             field_path=".router.replicas",
+        ),
+        Rule(
+            cel=(
+                f"{_CONNECTOR} == 'Nixl' || ("
+                f"{given(f'{_LIMITS}.maxConversations', MAX_CONVERSATIONS)} == {MAX_CONVERSATIONS} "
+                f"&& {given(f'{_LIMITS}.maxHandleBytes', MAX_HANDLE_BYTES)} == {MAX_HANDLE_BYTES} "
+                f"&& !(has(self.router) && has({_LIMITS}) && has({_LIMITS}.maxHeldTokens)))"
+            ),
+            message=(
+                "spec.router.limits.maxConversations, maxHandleBytes and maxHeldTokens must be "
+                "left out with spec.engine.connector DisaggPair: D keeps the conversations, and "
+                "gives the oldest up when it needs the room"
+            ),
+            check=lambda self: (
+                self.engine.connector == "Nixl" or not self.router.limits.bounds_handles
+            ),
+            field_path=".router.limits",
         ),
         Rule(
             cel=f"{_WORKERS} == 1 || {_CONNECTOR} == 'DisaggPair' || !{_BIDIRECTIONAL}",

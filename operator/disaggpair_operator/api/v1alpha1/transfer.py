@@ -17,7 +17,8 @@ class DirectTurns(Part):
     """
 
     max_new_tokens: Annotated[int, Field(ge=1, le=1_048_576)] = 4096
-    """Most new tokens of such a turn, as the router estimates them."""
+    """Most new tokens of such a turn, as the router estimates them. (A router outside a
+    cluster has 8192 where its file does not say otherwise.)"""
     step_tokens: Annotated[int, Field(ge=64, le=65_536)] = 512
     """Tokens that D computes in one step at most (--max-num-batched-tokens of D). A smaller step
     keeps D's other answers smoother and makes D slower at computing prompts."""

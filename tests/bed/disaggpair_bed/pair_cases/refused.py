@@ -205,7 +205,7 @@ REFUSED: Final = (
             "router.auth",
             {**_GATEWAY, "trustedProxies": ["10.0.0.0/8", network]},
             f"network-{network}",
-            field="router.auth.trustedProxies[1]",
+            field="router.auth.trustedProxies",
         )
         for network in (
             "",

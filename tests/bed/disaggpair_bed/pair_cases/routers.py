@@ -7,6 +7,7 @@ from disaggpair_bed.pair_cases.case import Case, bad, good, short
 _KEY: Final = {"name": "collector", "key": "headers"}
 _MILLION: Final = 1_000_000
 _NO_LEASES: Final = {"connector": "Nixl"}
+_REQUESTS_OF_1_MIB: Final = {"maxRequestBytes": 2**20}
 _GATEWAY: Final = {"tenantHeader": "X-Tenant", "trustedProxies": ["10.0.0.0/8"]}
 
 ACCEPTED_OF_THE_ROUTER: Final = (
@@ -16,7 +17,12 @@ ACCEPTED_OF_THE_ROUTER: Final = (
     good("router", {"workers": 2, "resources": {"cpu": "2"}}, "workers-of-as-many-cpus"),
     good("router", {"workers": 2, "resources": {"cpu": "2500m"}}, "workers-of-more-cpus"),
     good("router", {"workers": 1, "resources": {"cpu": "100m"}}, "one-worker-of-a-tenth-cpu"),
-    good("router", {"workers": 9, "resources": {"memory": "1Gi"}}, "workers-of-given-memory"),
+    good("router", {"workers": 9, "resources": {"memory": "11520Mi"}}, "workers-of-given-memory"),
+    good(
+        "router",
+        {"resources": {"memory": "260Mi"}, "limits": {"maxBodyBytes": 2**20, **_REQUESTS_OF_1_MIB}},
+        "a-router-of-little-memory",
+    ),
     Case(
         "workers-without-handles",
         {
@@ -35,10 +41,19 @@ ACCEPTED_OF_THE_ROUTER: Final = (
     good("router.timeouts", None, "null-timeouts"),
     good("router.timeouts.prefillSeconds", 86_400),
     good("router.timeouts", {"keepaliveSeconds": 0, "canarySeconds": 0}, "neither-of-them"),
-    good("router.limits.maxBodyBytes", 2**30),
-    good("router.limits.maxHandleBytes", 2**40),
+    good("router.limits", {"maxBodyBytes": 2**30, "maxRequestBytes": 2**30}, "one-large-body"),
+    good("router.limits.maxRequestBytes", 2**40),
+    good("router.limits.maxConversations", 100_000, "the-default-number-of-handles"),
+    Case(
+        "bounds-on-handles-in-memory",
+        {
+            "router": {
+                "limits": {"maxConversations": 1, "maxHandleBytes": 2**40, "maxHeldTokens": 1}
+            },
+            "engine": _NO_LEASES,
+        },
+    ),
     good("router.limits.retriesPerSecond", 0),
-    good("router.limits.maxHeldTokens", 1),
     good("router.guard", None, "null-guard"),
     good("router.guard", {}, "guard-of-defaults"),
     good("router.guard", {"samplingRatePerMillion": _MILLION, "tolerancePercent": 99}),
@@ -134,6 +149,27 @@ REFUSED_OF_THE_ROUTER: Final = (
     bad("router.limits.maxBodyBytes", "32Mi", "bytes-as-a-quantity"),
     bad("router.limits.retriesPerSecond", 10_001),
     bad("router.limits.maxHeldTokens", 0),
+    *(
+        bad("router.limits", {name: 1 << 16}, f"{name}-with-leases", says="must be left out")
+        for name in ("maxConversations", "maxHandleBytes", "maxHeldTokens")
+    ),
+    bad("router.limits.maxRequestBytes", 2**25 - 1, says="but must be at least 33554432"),
+    bad("router.limits", {"maxBodyBytes": 2**30}, "a-body-of-more-than-all", says="268435456"),
+    *(
+        bad(
+            "router",
+            {"workers": workers, "resources": {"memory": memory}, "limits": limits},
+            f"{workers}-workers-of-{memory}",
+            field="router.resources.memory",
+            says="spec.router.limits.maxRequestBytes for each of spec.router.workers",
+        )
+        for workers, memory, limits in (
+            (1, "1279Mi", {}),
+            (9, "11519Mi", {}),
+            (1, "4Gi", {"maxRequestBytes": 2**40}),
+            (1, "1", {}),
+        )
+    ),
     bad("router.guard", True, "guard-as-a-switch"),
     bad("router.guard.samplingRatePerMillion", 0),
     bad("router.guard.samplingRatePerMillion", 0.001, "a-share"),
