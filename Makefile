@@ -86,12 +86,14 @@ test-releases: platform install ## the code of every vLLM release that is accept
 	$(PYTEST) -m wheels tests
 
 .PHONY: fuzz
-fuzz: install ## the router's parser of streams under a fuzzer for FUZZ_S seconds (not in `make test`)
+fuzz: install ## the router's readers of streams and of requests under a fuzzer for FUZZ_S seconds each (not in `make test`)
 	$(UV) venv --quiet --allow-existing --python $(BIN)/python $(RUN)/fuzz
-	$(UV) pip install --quiet --python $(RUN)/fuzz/bin/python atheris==3.0.0 orjson
-	mkdir -p $(RUN)/corpus
+	$(UV) pip install --quiet --python $(RUN)/fuzz/bin/python atheris==3.0.0 httptools multidict orjson
+	mkdir -p $(RUN)/corpus $(RUN)/corpus-requests
 	PYTHONPATH=operator:connector:tests/bed $(RUN)/fuzz/bin/python tests/fuzz/fuzz_stream.py \
 		-max_total_time=$(or $(FUZZ_S),60) -max_len=4096 $(RUN)/corpus tests/fuzz/seeds
+	PYTHONPATH=operator:connector:tests/bed $(RUN)/fuzz/bin/python tests/fuzz/fuzz_requests.py \
+		-max_total_time=$(or $(FUZZ_S),60) -max_len=4096 $(RUN)/corpus-requests tests/fuzz/seeds-requests
 
 .PHONY: coverage
 coverage: ## floors: 90 % over all, 100 % for the pure modules

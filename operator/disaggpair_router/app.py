@@ -133,10 +133,14 @@ class Routes:
 
     def _completion(self, api: Api, head: Head, given: str) -> Work:
         caller = self._admitted(head)
+        self._make_room()
+        return partial(self._turn, api, head, given, caller)
+
+    def _make_room(self) -> None:
+        """Raise Overloaded if one more turn would be too many."""
         if self._running.count >= self._max_turns:
             self.door.refuse("overloaded")
             raise _overloaded()
-        return partial(self._turn, api, head, given, caller)
 
     async def _turn(
         self,
@@ -151,8 +155,9 @@ class Routes:
         received = self.turns.now()
         task = asyncio.current_task()
         assert task is not None
-        self._running.begin(task)
         try:
+            self._make_room()  # others may have begun while the body came
+            self._running.begin(task)
             request = await self.requests.read(api, raw, head.headers, given, caller)
             del raw
             headers = _reply_headers(request)

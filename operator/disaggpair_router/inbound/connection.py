@@ -8,36 +8,22 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, cast
 
-from disaggpair_router.inbound.incoming import Incoming
-from disaggpair_router.inbound.message import Answer, Fault, Head, Work, rendered
+from disaggpair_router.inbound.message import Answer, Work
+from disaggpair_router.inbound.outgoing import Outgoing
 from disaggpair_router.inbound.pending import Pending
 from disaggpair_router.inbound.port import Port
+from disaggpair_router.inbound.reading import Reading
 
 logger = logging.getLogger(__name__)
 
-_HIGH_BYTES: Final = 64 * 1024
-"""What may wait for a slow client before its stream is held up."""
 _MAX_WAITING: Final = 64
 """Requests that may come before the first is answered."""
-_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-_LAST_CHUNK: Final = b"0\r\n\r\n"
-
-
-@dataclass(slots=True)
-class _Received:
-    """A request whose body is being read."""
-
-    pending: Pending
-    work: Work | None
-    """None when it has its answer already and its body is of no use."""
-    pieces: list[bytes]
 
 
 class Connection(asyncio.Protocol):
-    """A connection of a server.
+    """A connection of a server (`reading.Taker`).
 
     `joined` and `left` are called when it opens and when it has closed.
     """
@@ -50,15 +36,12 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self._joined, self._left = joined, left
         self._server = server
-        self._reading: _Received | None = None
         self._answering: Pending | None = None
         self._waiting: deque[tuple[Pending, Work | Answer, bytes]] = deque()
-        self._drain: asyncio.Future[None] | None = None
-        self._is_full = False
         self._is_paused = False
         self._is_closing = False
         self._since = server.ticks
-        """Tick of the last progress, which `is_late` measures from."""
+        """Tick of the client's last progress."""
 
     # -- what the loop calls -------------------------------------------------------------------
 
@@ -66,119 +49,78 @@ class Connection(asyncio.Protocol):
         """See asyncio.Protocol."""
         # uvloop's transports are none of asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(_HIGH_BYTES)
+        self._out = Outgoing(self._transport)
         peer = transport.get_extra_info("peername")
-        self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._reading = Reading(self._server, self, str(peer[0]) if isinstance(peer, tuple) else "")
         found = transport.get_extra_info("socket")
         if found is not None:
             # Finds a client whose host is gone without a word.
             found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._incoming = Incoming(self, self._peer, self._server.patience.head_bytes)
         self._joined(self)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
-        if not (self._incoming.is_in_head or self._is_closing):
+        if not (self._reading.is_in_head or self._is_closing):
             self._since = self._server.ticks
-        self._incoming.feed(data)
+        try:
+            self._reading.feed(data)
+        except Exception:
+            logger.exception("a connection failed")
+            self.cut()
 
     def pause_writing(self) -> None:
         """See asyncio.Protocol."""
-        self._is_full = True
-        self._since = self._server.ticks
+        self._out.is_full = True
 
     def resume_writing(self) -> None:
         """See asyncio.Protocol."""
-        self._is_full = False
-        self._wake()
+        self._out.is_full = False
+        self._out.wake()
         self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.Protocol."""
+        """See asyncio.Protocol. A client that has closed its side only has left, too."""
         self._left(self)
         self._is_closing = True
-        for pending, _, _ in self._waiting:
-            self._forget(pending)
-        if self._reading is not None:
-            self._forget(self._reading.pending)
-        self._waiting.clear()
-        self._wake()
+        self._drop_waiting()
+        self._reading.lost()
+        self._out.wake()
         if self._answering is not None:
             self._answering.leave()
 
-    # -- what `Incoming` calls -----------------------------------------------------------------
+    # -- what `Reading` calls ------------------------------------------------------------------
 
-    def began(self, head: Head, *, keeps: bool, chunked: bool) -> None:
-        """See `incoming.Receiver`."""
-        pending = Pending(self, head, keeps=keeps, chunked=chunked)
-        outcome = self._server.application.begin(head)
-        if isinstance(outcome, Answer):
-            self._reading = _Received(pending, None, [])
-            self._next(pending, outcome)
-            return
-        self._reading = _Received(pending, outcome, [])
-        waits = head.headers.get("Expect", "").lower() == "100-continue"
-        if waits and self._answering is None and not self._waiting:
-            self._transport.write(_CONTINUE)
+    @property
+    def is_free(self) -> bool:
+        """See `reading.Taker`."""
+        return self._answering is None and not self._waiting
 
-    def body(self, piece: bytes) -> None:
-        """See `incoming.Receiver`."""
-        reading = self._reading
-        if reading is None or reading.work is None:
-            return
-        reading.pieces.append(piece)
-        reading.pending.body_bytes += len(piece)
-        self._server.held_bytes += len(piece)
-        if reading.pending.body_bytes > self._server.application.max_body_bytes:
-            self._unwanted(reading, "body_too_large")
-        elif self._server.held_bytes > self._server.max_held_bytes:
-            self._unwanted(reading, "overloaded")
+    def go_on(self) -> None:
+        """See `reading.Taker`."""
+        self._out.go_on()
 
-    def complete(self) -> None:
-        """See `incoming.Receiver`."""
-        reading, self._reading = self._reading, None
-        if reading is None:
-            return
-        if reading.work is not None:
-            pieces = reading.pieces
-            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            self._next(reading.pending, reading.work, body)
+    def passed_over(self) -> None:
+        """See `reading.Taker`."""
+        if self._reading.is_broken:
+            self.close()
         elif self._is_closing:
+            self._reading.stop()
             self._transport.close()
 
-    def failed(self, fault: Fault) -> None:
-        """See `incoming.Receiver`; also for a request whose rest does not come."""
-        reading, self._reading = self._reading, None
-        if fault == "malformed":
-            # Its bytes may be an API key with a line break in it.
-            logger.info("a request from %s could not be read", self._peer)
-        if reading is not None and reading.work is None:
-            self.close()  # it has its answer
-            return
-        pending = reading.pending if reading else Pending(self, None, keeps=False, chunked=False)
-        pending.keeps = False
-        self._next(pending, self._server.application.fault(fault, pending.head))
-
-    def _unwanted(self, reading: _Received, fault: Fault) -> None:
-        """Answer now; what comes of the body is passed over."""
-        reading.work = None
-        reading.pieces.clear()
-        reading.pending.keeps = False
-        self._next(reading.pending, self._server.application.fault(fault, reading.pending.head))
-
-    # -- answers, one after the other ----------------------------------------------------------
-
-    def _next(self, pending: Pending, what: Work | Answer, body: bytes = b"") -> None:
+    def take(self, pending: Pending, what: Work | Answer, body: bytes = b"") -> None:
+        """See `reading.Taker`."""
         if self._is_closing:
-            self._forget(pending)
-        elif self._answering is None and not self._waiting and not self._is_full:
+            self._reading.forget(pending)
+        elif self.is_free and not self._out.is_full:
             self._answer(pending, what, body)
         elif len(self._waiting) < _MAX_WAITING:
             self._waiting.append((pending, what, body))
             self._pause()
         else:
-            self._forget(pending)
+            self._reading.forget(pending)
             self.cut()
+
+    # -- answers, one after the other ----------------------------------------------------------
 
     def _answer(self, pending: Pending, what: Work | Answer, body: bytes) -> None:
         self._answering = pending
@@ -187,44 +129,53 @@ class Connection(asyncio.Protocol):
             return
         task = pending.task = asyncio.get_running_loop().create_task(self._run(pending, what, body))
         self._server.tasks.add(task)
-        task.add_done_callback(self._server.tasks.discard)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._server.tasks.discard(task)
+            self._reading.forget(pending)  # also when it was cancelled before it began
+
+        task.add_done_callback(ended)
 
     async def _run(self, pending: Pending, work: Work, body: bytes) -> None:
-        working = work(body, pending)
-        del body  # a stream may go on for minutes
         try:
-            answer = await working
+            working = work(body, pending)
+            del body  # a stream may go on for minutes
+            self._end(pending, await working)
         except asyncio.CancelledError:
-            self._forget(pending)
             self.cut()
             raise
         except Exception:
             logger.exception("a request failed")
-            answer = self._server.application.fault("failed", pending.head)
-        self._end(pending, answer)
+            self._end(pending, self._server.application.fault("failed", pending.head))
 
     def _end(self, pending: Pending, answer: Answer | None) -> None:
         """The answer is complete, or this is all of it."""
-        self._forget(pending)
+        self._reading.forget(pending)
         if pending.is_gone or self._is_closing:
             return
-        self._since = self._server.ticks
-        if answer is None:
-            self._last(pending)
+        if pending.has_ended:
+            pass  # whatever its work came to, the client has its answer
+        elif answer is None:
+            self.send(pending, b"", last=True)
         elif pending.has_begun:
             self.cut()  # the client must not take what it got for a whole answer
             return
         else:
-            self._whole(pending, answer)
+            is_last = self._server.is_closing or self._reading.is_unread(pending)
+            pending.keeps = pending.keeps and not is_last
+            self._out.whole(pending, answer, self._server.date)
+        self._since = self._server.ticks
+        pending.is_gone = True
         self._answering = None
-        if pending.keeps:
+        # Of requests that wait the next one is told that the server closes.
+        if pending.keeps and (self._waiting or not self._server.is_closing):
             self._advance()
         else:
             self.close()
 
     def _advance(self) -> None:
         """Go on to the next request."""
-        if self._is_closing or self._is_full or self._answering is not None:
+        if self._is_closing or self._out.is_full or self._answering is not None:
             return
         if self._waiting:
             self._answer(*self._waiting.popleft())
@@ -237,102 +188,82 @@ class Connection(asyncio.Protocol):
             self._is_paused = True
             self._transport.pause_reading()
 
-    def _forget(self, pending: Pending) -> None:
-        """The request's body is held no more."""
-        self._server.held_bytes -= pending.body_bytes
-        pending.body_bytes = 0
-
-    def _last(self, pending: Pending) -> None:
-        if not pending.has_ended:
-            self.send(pending, b"", last=True)
-
-    def _whole(self, pending: Pending, answer: Answer) -> None:
-        pending.keeps = pending.keeps and not self._is_unread(pending)
-        pending.keeps = pending.keeps and not self._server.is_closing
-        head = rendered(
-            answer.status,
-            answer.headers,
-            kind=answer.kind,
-            length=len(answer.body),
-            date=self._server.date,
-            keep=pending.keeps,
-        )
-        is_head = pending.head is not None and pending.head.method == "HEAD"
-        self._transport.write(head if is_head else head + answer.body)
+    def _drop_waiting(self) -> None:
+        for pending, _, _ in self._waiting:
+            self._reading.forget(pending)
+        self._waiting.clear()
 
     def send(self, pending: Pending, data: bytes, *, last: bool) -> bool:
         """See `pending.Sender`."""
-        if pending.is_chunked:
-            # An empty chunk would be the last one.
-            data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
-            data += _LAST_CHUNK if last else b""
-        pending.has_ended = last
+        if self._is_closing:
+            return False
         if not pending.has_begun:
-            pending.has_begun = True
             pending.keeps = pending.keeps and pending.is_chunked and not self._server.is_closing
-            length = None if pending.is_chunked else -1
-            kind = pending.headers["Content-Type"]
-            others = {name: one for name, one in pending.headers.items() if name != "Content-Type"}
-            date = self._server.date
-            head = rendered(200, others, kind=kind, length=length, date=date, keep=pending.keeps)
-            data = head + data
-        self._transport.write(data)
-        return self._is_full
+        self._out.piece(pending, data, self._server.date, last=last)
+        return self._out.is_full
 
     async def drained(self) -> None:
         """See `pending.Sender`."""
-        while self._is_full and not self._is_closing:
-            self._drain = asyncio.get_running_loop().create_future()
-            await self._drain
-
-    def _wake(self) -> None:
-        drain, self._drain = self._drain, None
-        if drain is not None and not drain.done():
-            drain.set_result(None)
+        while self._out.is_full and not self._is_closing:
+            await self._out.drained()
 
     # -- how it ends ---------------------------------------------------------------------------
 
-    def _is_unread(self, pending: Pending) -> bool:
-        """Whether the body of a request that is answered already is too long to be read."""
-        if self._reading is None or self._reading.pending is not pending or not pending.head:
-            return False
-        return pending.head.is_chunked or pending.head.length > _HIGH_BYTES
-
     def close(self) -> None:
-        """Close once everything is sent and the body that is coming was read or given up."""
+        """Close once everything is sent.
+
+        What the client still sends is read for a while and passed over: bytes that nobody has read
+        would make the system reset the connection, and the client lose its answer.
+        """
+        if self._is_closing:
+            return
         self._is_closing = True
         self._since = self._server.ticks
-        if self._reading is None or self._incoming.is_broken:
+        is_more_to_come = self._is_paused or self._reading.is_broken or self._reading.is_in_body
+        self._drop_waiting()
+        if not self._reading.is_in_body:
+            self._reading.stop()
+        if not is_more_to_come:
             self._transport.close()
+            return
+        self._out.end()
+        if self._is_paused:
+            self._transport.resume_reading()
 
     def close_if_idle(self) -> None:
         """Close unless a request is being read or answered."""
-        if self._answering is None and self._reading is None and not self._incoming.is_in_head:
+        if self.is_free and not (self._reading.is_in_body or self._reading.is_in_head):
             self.close()
 
     def cut(self) -> None:
         """Close now."""
+        self._is_closing = True
+        self._reading.stop()
         self._transport.abort()
 
-    def is_late(self, ticks: int) -> bool:
-        """Whether what this connection waits for has taken too long."""
-        patience, waited = self._server.patience, ticks - self._since
+    def tick(self) -> None:
+        """Seconds have passed: end what has waited too long."""
+        patience, ticks = self._server.patience, self._server.ticks
+        has_stalled = self._out.stalled_for(ticks) > patience.stalled
         if self._is_closing:
-            return waited > patience.linger
-        if self._is_full:
-            return waited > patience.stalled
-        if self._answering is not None:
-            return False
-        if self._reading is not None:
-            return waited > patience.body
-        return waited > (patience.head if self._incoming.is_in_head else patience.idle)
+            if self._out.unsent:
+                self._since = ticks
+            if has_stalled or ticks - self._since > patience.linger:
+                self.cut()
+        elif self._out.is_full:
+            if has_stalled:
+                self.cut()
+        elif self._answering is None:
+            self._expect_more(ticks - self._since)
 
-    def give_up(self) -> None:
-        """Wait no longer."""
-        if self._is_closing or self._is_full:
-            self.cut()
-        elif self._reading is not None or self._incoming.is_in_head:
-            self._incoming.is_broken = True
-            self.failed("late")
-        else:
+    def _expect_more(self, waited: int) -> None:
+        """Nothing is being answered, and the client has sent nothing for so many seconds."""
+        patience = self._server.patience
+        if self._reading.is_in_body:
+            if waited > patience.body:
+                self._reading.late()
+        elif self._reading.is_in_head:
+            if waited > patience.head:
+                self._reading.late()
+        elif waited > patience.idle:
             self.close()

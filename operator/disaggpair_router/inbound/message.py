@@ -23,7 +23,7 @@ class Head:
 
     method: str
     path: str
-    """As it was sent, without the query."""
+    """As it was sent, without the query, and without scheme and host if they stood before it."""
     query: str
     headers: CIMultiDict[str]
     peer: str
@@ -39,6 +39,11 @@ class Head:
     def is_chunked(self) -> bool:
         """Whether the body's length is not known before its end."""
         return "Transfer-Encoding" in self.headers
+
+    @property
+    def awaits_word(self) -> bool:
+        """Whether the client keeps its body until it is told to go on."""
+        return self.headers.get("Expect", "").lower() == "100-continue"
 
 
 @dataclass(slots=True)

@@ -50,6 +50,7 @@ class Pending:
         self.body_bytes = 0
         """Bytes of its body that are held."""
         self.is_gone = False
+        """The client left, or has its answer."""
         self.has_begun = False
         self.has_ended = False
         """The stream is complete, though its work may not be."""

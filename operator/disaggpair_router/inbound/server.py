@@ -47,6 +47,11 @@ class Server:
         self._empty = asyncio.Event()
         self.tick(0)
 
+    @property
+    def open(self) -> int:
+        """Connections."""
+        return len(self._connections)
+
     def __call__(self) -> Connection:
         """The protocol of a new connection."""
         return Connection(self, self._joined, self._left)
@@ -64,11 +69,11 @@ class Server:
             self._empty.set()
 
     def tick(self, count: int = 1) -> None:
-        """So many seconds have passed: end what has waited too long."""
+        """So many seconds have passed: connections end what has waited too long."""
         self.ticks += count
         self.date = formatdate(time.time(), usegmt=True)
-        for connection in [one for one in self._connections if one.is_late(self.ticks)]:
-            connection.give_up()
+        for connection in list(self._connections):
+            connection.tick()
 
     async def run(self) -> None:
         """Count the seconds, endlessly."""

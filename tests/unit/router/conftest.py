@@ -1,12 +1,23 @@
 """A pair of simulated engines with a router in front."""
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pytest
+import uvloop
 
 from disaggpair_bed.routing import Routed, routed
 from disaggpair_bed.simengine import RunningEngine, running_engine, watched_engines
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
+    """The HTTP server's tests run on both loops, whose transports differ where connections end."""
+    if not item.path.name.startswith("test_inbound_"):
+        return None
+    return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.SelectorEventLoop}
 
 
 @pytest.fixture(autouse=True)
