@@ -13,11 +13,12 @@ from disaggpair_bed.simengine import RunningEngine, running_engine, watched_engi
 
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
-) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The HTTP server's tests run on both loops, whose transports differ where connections end."""
-    if not item.path.name.startswith("test_inbound_"):
-        return None
-    return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.SelectorEventLoop}
+    factories = {"asyncio": asyncio.new_event_loop}
+    if item.path.name.startswith("test_inbound_"):
+        factories["uvloop"] = uvloop.new_event_loop
+    return factories
 
 
 @pytest.fixture(autouse=True)
