@@ -214,6 +214,29 @@ def test_the_metrics_service_reaches_the_pod(render: Render) -> None:
     assert deployment["spec"]["selector"]["matchLabels"].items() <= labels
 
 
+def test_the_pod_monitor_finds_the_operators_pod_and_no_pairs(render: Render) -> None:
+    objects = render({"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}})
+    (monitor,) = of_kind(objects, "PodMonitor")
+    (deployment,) = of_kind(objects, "Deployment")
+    template = deployment["spec"]["template"]
+    selector = monitor["spec"]["selector"]
+    assert selector["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert selector["matchExpressions"] == [{"key": names.PAIR_LABEL, "operator": "DoesNotExist"}]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    ports = template["spec"]["containers"][0]["ports"]
+    assert endpoint["port"] in [port["name"] for port in ports]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"metrics": {"enabled": False}, "podMonitor": {"enabled": True}}]
+)
+def test_there_is_no_pod_monitor_without_metrics_or_by_default(
+    values: Object, render: Render
+) -> None:
+    assert not of_kind(render(values), "PodMonitor")
+
+
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
