@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from disaggpair_router.apis.table import SHAPES
 from disaggpair_router.connection import HttpClient
 from disaggpair_router.door import Caller, Door
 from disaggpair_router.endpoints import Endpoints
@@ -21,29 +20,25 @@ from disaggpair_router.errors import (
     RouterError,
     UnknownRoute,
     UnsupportedEncoding,
-    error_head,
 )
+from disaggpair_router.failures import APIS, COUNT_TOKENS, Asked, Failures
 from disaggpair_router.inbound.message import TEXT, Answer, Fault, Head, Responder, Work
 from disaggpair_router.kv import Api, without_transfer_keys
 from disaggpair_router.largebodies import Requests
 from disaggpair_router.pick import Endpoint
 from disaggpair_router.prefill import RETRY_AFTER_S
-from disaggpair_router.request import RequestReader, TurnRequest, json_object, request_id
+from disaggpair_router.request import RequestReader, TurnRequest, json_object
 from disaggpair_router.running import Running
 from disaggpair_router.turn import Turns
 from disaggpair_router.upstream import Engines
 
 logger = logging.getLogger(__name__)
 
-Route = Callable[[Head, str], Work | Answer]
-"""What to do about a request with an id; may raise RouterError."""
+Route = Callable[[Head, Asked], Work | Answer]
+"""What to do about a request; may raise RouterError."""
 
-_COUNT_TOKENS: Final = "/v1/messages/count_tokens"
-_TOKENIZERS: Final = ("/tokenize", _COUNT_TOKENS)
+_TOKENIZERS: Final = ("/tokenize", COUNT_TOKENS)
 _TOKENIZE_S: Final = 30.0
-_APIS: Final[Mapping[str, Api]] = {shape.path: api for api, shape in SHAPES.items()}
-_ERRORS: Final[Mapping[str, Api]] = {**_APIS, _COUNT_TOKENS: "messages"}
-"""In which API's shape a path has its errors."""
 
 
 class Routes:
@@ -53,6 +48,7 @@ class Routes:
         self,
         *,
         door: Door,
+        failures: Failures,
         reader: RequestReader,
         turns: Turns,
         engines: Engines,
@@ -67,6 +63,7 @@ class Routes:
         self._max_turns = max_turns
         self.max_body_bytes = max_body_bytes
         self.door = door
+        self._failures = failures
         self.requests = Requests(reader)
         self.turns = turns
         self._engines = engines
@@ -77,7 +74,7 @@ class Routes:
             ("GET", "/healthz"): self._healthz,
             ("GET", "/readyz"): self._readyz,
         }
-        for path, api in _APIS.items():
+        for path, api in APIS.items():
             self._routes["POST", path] = partial(self._completion, api)
         for path in _TOKENIZERS if tokenize else ():
             self._routes["POST", path] = self._tokenize
@@ -87,20 +84,19 @@ class Routes:
 
         Callers are let in before anything of a body is read.
         """
-        given = request_id(head.headers)
+        asked = Asked.of(head)
         try:
             method = "GET" if head.method == "HEAD" else head.method
             route = self._routes.get((method, head.path))
             if route is None:
                 raise UnknownRoute("This path and method are not offered.")
-            return route(head, given)
+            return route(head, asked)
         except Exception as error:
-            return _failure(error, given, head)
+            return self._failures.answer(error, asked)
 
     def fault(self, fault: Fault, head: Head | None) -> Answer:
         """See `inbound.message.Application`."""
-        given = request_id(head.headers if head else {})
-        return _failure(self._faults(fault), given, head)
+        return self._failures.answer(self._faults(fault), Asked.of(head))
 
     def _faults(self, fault: Fault) -> Exception:
         match fault:
@@ -118,9 +114,10 @@ class Routes:
             case "failed":
                 return RouterError("The router failed to serve the request.")
 
-    def _admitted(self, head: Head) -> Caller:
+    def _admitted(self, head: Head, asked: Asked) -> Caller:
         """The caller, if the request may be read."""
         caller = self.door.caller(head.headers, head.peer)
+        asked.tenant = caller.tenant
         encoding = head.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
             raise UnsupportedEncoding("Content-Encoding must be identity: send the body as it is.")
@@ -131,10 +128,10 @@ class Routes:
     def _too_large(self) -> BodyTooLarge:
         return BodyTooLarge(f"The body must have at most {self.max_body_bytes} bytes.")
 
-    def _completion(self, api: Api, head: Head, given: str) -> Work:
-        caller = self._admitted(head)
+    def _completion(self, api: Api, head: Head, asked: Asked) -> Work:
+        caller = self._admitted(head, asked)
         self._make_room()
-        return partial(self._turn, api, head, given, caller)
+        return partial(self._turn, api, head, asked, caller)
 
     def _make_room(self) -> None:
         """Raise Overloaded if one more turn would be too many."""
@@ -146,7 +143,7 @@ class Routes:
         self,
         api: Api,
         head: Head,
-        given: str,
+        asked: Asked,
         caller: Caller,
         raw: bytes,
         responder: Responder,
@@ -158,21 +155,22 @@ class Routes:
         try:
             self._make_room()  # others may have begun while the body came
             self._running.begin(task)
-            request = await self.requests.read(api, raw, head.headers, given, caller)
+            request = await self.requests.read(api, raw, head.headers, asked.id, caller)
             del raw
             headers = _reply_headers(request)
             client = HttpClient(responder, headers)
             responder.when_gone(partial(self._left, client, task))
             if request.stream and self._keepalive_s:
                 client.comment_every(self._keepalive_s)
+            asked.is_told = True
             body = await self._answered(request, client, received)
             return None if body is None else Answer(body=body, headers=headers)
         except asyncio.CancelledError:
             if responder.is_gone or responder.has_begun:
                 raise
-            return _failure(_going_away(), given, head)
+            return self._failures.answer(_going_away(), asked)
         except Exception as error:
-            return _failure(error, given, head)
+            return self._failures.answer(error, asked)
         finally:
             self._running.end(task)
 
@@ -199,27 +197,27 @@ class Routes:
         finally:
             client.end_comments()
 
-    def _models(self, head: Head, given: str) -> Work:
-        caller = self._admitted(head)
+    def _models(self, head: Head, asked: Asked) -> Work:
+        caller = self._admitted(head, asked)
 
-        async def ask(raw: bytes, responder: Responder) -> Answer:
+        async def ask(raw: bytes, responder: Responder) -> bytes:
             engine, credentials = self._any_engine(), caller.credentials
-            return Answer(body=await self._engines.get(engine, head.path, credentials))
+            return await self._engines.get(engine, head.path, credentials)
 
-        return _answering(ask, head, given)
+        return self._answering(ask, asked)
 
-    def _tokenize(self, head: Head, given: str) -> Work:
-        caller = self._admitted(head)
+    def _tokenize(self, head: Head, asked: Asked) -> Work:
+        caller = self._admitted(head, asked)
 
-        async def ask(raw: bytes, responder: Responder) -> Answer:
+        async def ask(raw: bytes, responder: Responder) -> bytes:
             body = without_transfer_keys(json_object(raw))
             engine, credentials = self._any_engine(), caller.credentials
             async with self._engines.post(
                 engine, head.path, body, credentials, limit_s=_TOKENIZE_S
             ) as reply:
-                return Answer(body=await reply.whole(_TOKENIZE_S))
+                return await reply.whole(_TOKENIZE_S)
 
-        return _answering(ask, head, given)
+        return self._answering(ask, asked)
 
     def _any_engine(self) -> Endpoint:
         choice = self._endpoints.choose(single=True)
@@ -227,44 +225,32 @@ class Routes:
             raise NoEndpoint("No engine is ready.", retry_after_s=RETRY_AFTER_S)
         return choice.decode
 
-    def _healthz(self, head: Head, given: str) -> Answer:
+    def _healthz(self, head: Head, asked: Asked) -> Answer:
         if self._running.is_broken:
-            return Answer(503, b"a background task failed\n", TEXT)
-        return Answer(200, b"ok\n", TEXT)
+            return _text(503, b"a background task failed\n", asked)
+        return _text(200, b"ok\n", asked)
 
-    def _readyz(self, head: Head, given: str) -> Answer:
+    def _readyz(self, head: Head, asked: Asked) -> Answer:
         if self._running.is_draining:
-            return Answer(503, b"draining\n", TEXT)
+            return _text(503, b"draining\n", asked)
         if not self._endpoints.can_serve:
-            return Answer(503, b"no pair of engines is ready\n", TEXT)
-        return Answer(200, b"ok\n", TEXT)
+            return _text(503, b"no pair of engines is ready\n", asked)
+        return _text(200, b"ok\n", asked)
+
+    def _answering(self, ask: Callable[[bytes, Responder], Awaitable[bytes]], asked: Asked) -> Work:
+        """What is asked for as an answer, every exception included."""
+
+        async def work(raw: bytes, responder: Responder) -> Answer:
+            try:
+                return Answer(body=await ask(raw, responder), headers=asked.headers)
+            except Exception as error:
+                return self._failures.answer(error, asked)
+
+        return work
 
 
-def _answering(
-    ask: Callable[[bytes, Responder], Awaitable[Answer]], head: Head, given: str
-) -> Work:
-    """Turn every exception of a work into an answer."""
-
-    async def work(raw: bytes, responder: Responder) -> Answer:
-        try:
-            return await ask(raw, responder)
-        except Exception as error:
-            return _failure(error, given, head)
-
-    return work
-
-
-def _failure(error: Exception, given: str, head: Head | None) -> Answer:
-    """An exception as an answer, in the shape of the API that was asked for."""
-    if not isinstance(error, RouterError):
-        logger.error("a request failed", exc_info=error)
-    status, headers = error_head(error)
-    api: Api = _ERRORS.get(head.path, "chat") if head else "chat"
-    return Answer(
-        status,
-        SHAPES[api].error_body(error, given),
-        headers={**headers, "X-Request-Id": given},
-    )
+def _text(status: int, body: bytes, asked: Asked) -> Answer:
+    return Answer(status, body, TEXT, asked.headers)
 
 
 def _going_away() -> NoEndpoint:

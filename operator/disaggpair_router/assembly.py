@@ -12,6 +12,7 @@ from disaggpair_router.decode import DecodeLeg
 from disaggpair_router.door import Door
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.environment import Environment
+from disaggpair_router.failures import Failures
 from disaggpair_router.guard.checks import Guard
 from disaggpair_router.handleturn import HandleKV
 from disaggpair_router.held import HeldKV
@@ -113,6 +114,7 @@ def assemble(config: RouterConfig, clock: Callable[[], float], environment: Envi
     show_state(metrics, endpoints=endpoints, held=held, running=running)
     routes = Routes(
         door=door,
+        failures=Failures(metrics, clock),
         reader=RequestReader(
             config.conversation_headers,
             keys=keys,

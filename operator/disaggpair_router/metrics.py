@@ -144,7 +144,10 @@ class Metrics:
             {"reason": get_args(Fallback)},
         )
         self.errors = self._counter(
-            "errors", "Turns that ended in an error.", {"kind": ERROR_CODES}, preset=False
+            "errors",
+            "Requests that ended in an error, turns and others.",
+            {"kind": ERROR_CODES},
+            preset=False,
         )
         self.disconnects = self._counter(
             "client_disconnects",

@@ -3,6 +3,7 @@
 This module only orders; `prefill` and `decode` run the legs, `app` answers the client.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from disaggpair_router.client import Client
@@ -11,6 +12,7 @@ from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.errors import (
     ClientLeft,
     EngineBusy,
+    NoEndpoint,
     Unreachable,
 )
 from disaggpair_router.guard.checks import Guard
@@ -76,6 +78,9 @@ class Turns:
             body = await self._legs(request, client, record)
             self._guard.saw(request, record)
             return body
+        except asyncio.CancelledError:
+            record.failed(_cut(client), has_begun=client.has_begun)
+            raise
         except Exception as error:
             record.failed(error, has_begun=client.has_begun)
             raise
@@ -136,3 +141,10 @@ class Turns:
             record.not_retried("decode")
             return False
         return True
+
+
+def _cut(client: Client) -> ClientLeft | NoEndpoint:
+    """Why a turn is cut: too many run on without a client, or the router ends."""
+    if client.is_gone:
+        return ClientLeft("stream" if client.has_begun else "decode")
+    return NoEndpoint("This router is shutting down.")

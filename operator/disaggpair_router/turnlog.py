@@ -125,46 +125,96 @@ class TurnRecord:
         return {name: value for name, value in fields.items() if value is not None}
 
 
-class LineFormatter(logging.Formatter):
-    """Lines for people or JSON objects, one per record, with the time in UTC."""
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """A request that failed and was no turn."""
 
-    def __init__(self, style: LogFormat) -> None:
+    request_id: str
+    api: str
+    """Empty for a path of none."""
+    tenant: str
+    """Empty where it is not known."""
+    status: int
+    error: str
+    """Code of the error."""
+
+    def fields(self) -> dict[str, Any]:
+        """The line's fields, named as those of a turn."""
+        fields = {
+            "request": self.request_id,
+            "tenant": self.tenant,
+            "api": self.api,
+            "status": self.status,
+            "error": self.error,
+        }
+        return {name: value for name, value in fields.items() if value}
+
+
+class LineFormatter(logging.Formatter):
+    """Lines for people or JSON objects, one per record, with the time in UTC.
+
+    Args:
+        style: of the lines.
+        worker: number of the process where there are several; each of its lines has it.
+    """
+
+    def __init__(self, style: LogFormat, worker: int | None = None) -> None:
         super().__init__()
         self._json = style == "json"
+        self._worker = {} if worker is None else {"worker": worker}
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; a record with `turn` shows its fields, another its message.
+        """One line; a record with a turn or request shows its fields, another its message.
 
         The traceback of an exception follows: a field `traceback` of the JSON object, lines for
         people.
         """
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        turn = getattr(record, "turn", None)
-        fields: dict[str, Any] = turn.fields() if isinstance(turn, TurnRecord) else {}
+        told = getattr(record, "turn", None)
         traceback = self.formatException(record.exc_info) if record.exc_info else ""
         if self._json:
             line: dict[str, Any] = {"time": time, "level": record.levelname.lower()}
-            if isinstance(turn, TurnRecord):
+            if isinstance(told, TurnRecord):
                 # Readers count the pauses between the turns of a conversation.
-                line["ts"] = round(record.created - (turn.total_s or 0.0), 3)
-            line |= fields or {"message": record.getMessage()}
-            return json.dumps(line | ({"traceback": traceback} if traceback else {}))
-        if not fields:
-            lines = [f"{time} {record.levelname} {record.getMessage()}", traceback]
-            return "\n".join(filter(None, lines))
-        words = " ".join(
-            _word(name, value) for name, value in fields.items() if not isinstance(value, dict)
-        )
-        return f"{time} turn {words}"
+                line["ts"] = round(record.created - (told.total_s or 0.0), 3)
+                line |= told.fields()
+            else:
+                line["message"] = record.getMessage()
+                line |= told.fields() if isinstance(told, RequestRecord) else {}
+            return json.dumps(line | self._worker | ({"traceback": traceback} if traceback else {}))
+        if isinstance(told, TurnRecord | RequestRecord):
+            kind = "turn" if isinstance(told, TurnRecord) else "request"
+            return f"{time} {kind} {_words(told.fields() | self._worker)}"
+        words = _words(self._worker)
+        lines = [
+            " ".join(filter(None, (time, record.levelname, words, record.getMessage()))),
+            traceback,
+        ]
+        return "\n".join(filter(None, lines))
 
 
 def log_turn(record: TurnRecord) -> None:
     """Write the turn's line."""
+    _log(record, "turn")
+
+
+def log_request(record: RequestRecord) -> None:
+    """Write the line of a request that was no turn."""
+    _log(record, "a request failed before a turn")
+
+
+def _log(record: TurnRecord | RequestRecord, message: str) -> None:
     if logger.isEnabledFor(logging.INFO):
         # What the logger itself would add, the place in the source, is the same for every turn.
-        line = logging.LogRecord(logger.name, logging.INFO, __file__, 0, "turn", None, None)
+        line = logging.LogRecord(logger.name, logging.INFO, __file__, 0, message, None, None)
         line.turn = record
         logger.handle(line)
+
+
+def _words(fields: Mapping[str, Any]) -> str:
+    return " ".join(
+        _word(name, value) for name, value in fields.items() if not isinstance(value, dict)
+    )
 
 
 def _word(name: str, value: object) -> str:

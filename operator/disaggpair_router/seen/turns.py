@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from disaggpair_router.errors import ClientLeft, RouterError
+from disaggpair_router.errors import ClientLeft, EngineRefused, RouterError
 from disaggpair_router.metrics import Fallback, Leg, Metrics, Part
 from disaggpair_router.pick import Endpoint
 from disaggpair_router.request import TurnRequest
@@ -157,6 +157,10 @@ class SeenTurn(TurnRecord):
             self.status, self.error = _CLIENT_CLOSED, f"client_left_{error.stage}"
             self._metrics.disconnects.labels(error.stage).inc()
             return
+        if isinstance(error, EngineRefused) and self.miss == "unsupported":
+            # The engine's word stands: what it cannot read, such as a body without messages, is no
+            # kind of turn.
+            self.miss = None
         kind = error if isinstance(error, RouterError) else RouterError
         self.status = 200 if has_begun and kind is error else kind.status
         self.error = kind.code
