@@ -124,6 +124,15 @@ class Limits(Part):
     """Legs that may be sent a second time in each second. Beyond, a failed leg is handled as if
     there were no other engine. 0 for none."""
 
+    @model_validator(mode="after")
+    def _one_body_fits(self) -> Self:
+        if self.max_request_bytes < self.max_body_bytes:
+            raise ValueError(
+                f"max_request_bytes is {self.max_request_bytes}, but one body may have "
+                f"max_body_bytes, which is {self.max_body_bytes}: it must be at least that"
+            )
+        return self
+
 
 class Tenants(Part):
     """Who may use the pair, apart from all others. Without any of it everybody may."""

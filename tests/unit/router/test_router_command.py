@@ -176,6 +176,11 @@ def test_tenants_come_from_flags(tmp_path: Path) -> None:
         ({"kv": 3, "endpoints": {"kind": "pods", "namespace": "n", "pair": "p"}}, "kv is 3: "),
         ({"endpoints": {"kind": "pods", "pair": "p"}}, "endpoints.namespace is missing."),
         ({**STATIC, "prot": 1}, "prot is 1: extra inputs are not permitted."),
+        (
+            {**STATIC, "limits": {"max_body_bytes": 4096, "max_request_bytes": 4095}},
+            "limits: max_request_bytes is 4095, but one body may have max_body_bytes, which is "
+            "4096: it must be at least that.",
+        ),
         ({**STATIC, "way": {}}, "way is set: it needs kv.leases, and kv.bidirectional true"),
         (
             {**STATIC, "way": {}, "kv": {"leases": {}, "bidirectional": False}},
