@@ -117,6 +117,21 @@ async def test_a_missing_object_is_named_with_its_volume(tmp_path: Path) -> None
 async def test_a_refusal_counts_as_not_there_yet_and_an_outage_does_not() -> None:
     wanted = [("Secret", "s")]
     with pytest.raises(MissingReference, match="secret 's' may not be read yet"):
-        await fetch_sources(cast(Api, Server(s=403)), "ns", wanted)
+        await fetch_sources(cast(Api, Server(s=403)), "ns", wanted, patience_s=0)
     with pytest.raises(ApiError):
         await fetch_sources(cast(Api, Server(s=500)), "ns", wanted)
+
+
+async def test_a_node_that_the_authorizer_does_not_know_yet_asks_again() -> None:
+    class Late(Server):
+        refusals = 2
+
+        async def get(self, path: str) -> Mapping[str, Any]:
+            if self.refusals:
+                self.refusals -= 1
+                raise ApiError(403, "no relationship found")
+            return await super().get(path)
+
+    server = Late(s={"data": {"k": "dg=="}})
+    sources = await fetch_sources(cast(Api, server), "ns", [("Secret", "s")], patience_s=0)
+    assert sources.data("Secret", "s") == {"k": b"v"}

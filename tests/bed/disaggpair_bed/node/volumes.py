@@ -28,20 +28,26 @@ logger = logging.getLogger(__name__)
 
 _RENEW_AT = 0.8
 """A token is renewed after this part of its life, as the kubelet does."""
+_QUIET_REFUSALS = 4
 _SUPPORTED = (*RENDERED, "emptyDir", "hostPath")
 
 
-async def fetch_sources(api: Api, namespace: str, wanted: Iterable[tuple[str, str]]) -> Sources:
+async def fetch_sources(
+    api: Api, namespace: str, wanted: Iterable[tuple[str, str]], patience_s: float = 0.1
+) -> Sources:
     """Read ConfigMaps and Secrets by name; one that does not exist is None in the result.
 
     The Node authorizer lets a node get, not list, what its pods refer to. It learns of a new pod a
-    moment after the node does, so a refusal is taken for "not there yet".
+    moment after the node does: a refusal is asked again after `patience_s` and twice that and so
+    on, five times in all, and then taken for "not there yet".
     """
     found: dict[str, dict[str, Object | None]] = {"ConfigMap": {}, "Secret": {}}
     for kind, name in set(wanted):
         plural = "configmaps" if kind == "ConfigMap" else "secrets"
         try:
-            obj: Object | None = await api.get(f"/api/v1/namespaces/{namespace}/{plural}/{name}")
+            obj: Object | None = await _allowed(
+                api, f"/api/v1/namespaces/{namespace}/{plural}/{name}", patience_s
+            )
         except ApiError as exc:
             if exc.status == 403:
                 raise MissingReference(
@@ -52,6 +58,17 @@ async def fetch_sources(api: Api, namespace: str, wanted: Iterable[tuple[str, st
             obj = None
         found[kind][name] = obj
     return Sources(found["ConfigMap"], found["Secret"])
+
+
+async def _allowed(api: Api, path: str, patience_s: float) -> Object:
+    for attempt in range(_QUIET_REFUSALS):
+        try:
+            return await api.get(path)
+        except ApiError as exc:
+            if exc.status != 403:
+                raise
+        await asyncio.sleep(patience_s * 2**attempt)
+    return await api.get(path)
 
 
 class Volumes:
