@@ -118,8 +118,8 @@ class Routes:
         """The caller, if the request may be read."""
         caller = self.door.caller(head.headers, head.peer)
         asked.tenant = caller.tenant
-        encoding = head.headers.get("Content-Encoding", "identity").strip().lower()
-        if encoding not in ("", "identity"):
+        encodings = head.headers.getall("Content-Encoding", ())
+        if any(one.strip().lower() not in ("", "identity") for one in encodings):
             raise UnsupportedEncoding("Content-Encoding must be identity: send the body as it is.")
         if head.length > self.max_body_bytes:
             raise self._too_large()
@@ -134,7 +134,9 @@ class Routes:
         return partial(self._turn, api, head, asked, caller)
 
     def _make_room(self) -> None:
-        """Raise Overloaded if one more turn would be too many."""
+        """Raise NoEndpoint or Overloaded if there may not be one more turn."""
+        if self._running.is_draining:
+            raise _going_away()
         if self._running.count >= self._max_turns:
             self.door.refuse("overloaded")
             raise _overloaded()

@@ -112,7 +112,7 @@ class DecodeLeg:
             kv.keep(decode, params, ending.answer, usage, is_clean=ending.is_clean)
         if not request.stream:
             # Only a body that held our keys is written anew.
-            return orjson.dumps(body) if KV_TRANSFER_PARAMS.encode() in raw else raw
+            return _serialized(body) if KV_TRANSFER_PARAMS.encode() in raw else raw
         for event in as_events(body, include_usage=request.include_usage):
             await self._send(event, client, record)
         return None
@@ -184,6 +184,13 @@ class DecodeLeg:
         record.first_byte()
         await client.write(data, last=last)
         record.delivered()
+
+
+def _serialized(body: Json) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except orjson.JSONEncodeError:
+        raise EngineFailed("The engine's answer is nested too deeply.") from None
 
 
 def _completion(raw: bytes) -> Json:

@@ -21,6 +21,8 @@ Json = dict[str, Any]
 TRANSFER_KEYS: Final = frozenset({KV_TRANSFER_PARAMS, "ec_transfer_params"})
 """Keys through which a request steers an engine's transfers; never accepted from a client."""
 
+_NOT_THE_CLIENTS: Final = TRANSFER_KEYS | {"request_id"}
+"""A request id is part of what frees blocks, and in some APIs the body's comes before headers."""
 _NESTED: Final = ("vllm_xargs", "extra_body", "extra_args")
 """Objects of a request body that vLLM or a client library merges into the request itself."""
 
@@ -68,7 +70,6 @@ PREFILL_DROPS: Final = frozenset(
         "stop",
         "stop_token_ids",
         "include_stop_str_in_output",
-        "request_id",  # would come before ours where a release ignores the header
         # A grammar costs compile time and may end the one token at once. response_format stays:
         # since 0.33 it reaches the chat template.
         *GRAMMAR,
@@ -118,7 +119,7 @@ class InvalidParams(ValueError):
 
 def without_transfer_keys(body: Mapping[str, Any]) -> Json:
     """The client's body without anything that vLLM would take as transfer parameters."""
-    kept = {key: value for key, value in body.items() if key not in TRANSFER_KEYS}
+    kept = {key: value for key, value in body.items() if key not in _NOT_THE_CLIENTS}
     for key in _NESTED:
         if key in kept:
             kept[key] = _scrubbed(kept[key])
@@ -178,7 +179,11 @@ def checked_handle(value: object) -> Handle:
     expiry = params.get("remote_blocks_expiry_time")
     if expiry is not None and type(expiry) not in (int, float):
         raise InvalidParams("remote_blocks_expiry_time is not a number")
-    return Handle(orjson.dumps(params), params["remote_engine_id"], params["remote_num_tokens"])
+    try:
+        raw = orjson.dumps(params)
+    except orjson.JSONEncodeError:
+        raise InvalidParams("the parameters are nested too deeply") from None
+    return Handle(raw, params["remote_engine_id"], params["remote_num_tokens"])
 
 
 def checked_prefill_params(value: object) -> Json:

@@ -1,17 +1,25 @@
 """Kept connections to the engines, and what the head of a request says."""
 
 import asyncio
+import errno
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 from urllib.parse import urlsplit
 
 from disaggpair_router.wire import Connection
 
+_EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
 
 class Unconnected(Exception):
     """There is no connection: nothing was sent."""
+
+
+class NoRoom(Exception):
+    """This process can open no more connections, which says nothing of the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +70,7 @@ class Pool:
         self._tls: ssl.SSLContext | None = None
 
     async def take(self, target: Target) -> Connection:
-        """A connection that can take a request; Unconnected when none can be made."""
+        """A connection that can take a request; Unconnected or NoRoom when none can be made."""
         idle = self._idle.get(target)
         if idle:
             oldest = asyncio.get_running_loop().time() - self._idle_s
@@ -104,7 +112,7 @@ class Pool:
         try:
             async with asyncio.timeout(self._connect_s):
                 await loop.create_connection(lambda: connection, target.host, target.port, ssl=tls)
-        except (OSError, TimeoutError):
-            raise Unconnected from None
+        except OSError as error:  # TimeoutError is one
+            raise (NoRoom if error.errno in _EXHAUSTED else Unconnected) from None
         self._open.add(connection)
         return connection

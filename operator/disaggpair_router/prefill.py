@@ -21,6 +21,7 @@ from disaggpair_router.errors import (
     EngineFailed,
     EngineTimeout,
     NoEndpoint,
+    Overloaded,
     Unreachable,
     Unsendable,
 )
@@ -155,6 +156,10 @@ class PrefillLeg:
                 note.cached_tokens = _cached(reply)
         except (ClientError, EngineFailed) as error:
             self._settle(error, claim, prefill, record)
+            raise
+        except Overloaded:
+            if claim is not None:
+                claim.restore()
             raise
         except Exception:
             if claim is not None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from disaggpair_router.endpoints import Endpoints
-from disaggpair_router.errors import RouterError, Unreachable
+from disaggpair_router.errors import Overloaded, RouterError, Unreachable
 from disaggpair_router.pick import Endpoint, Role
 from disaggpair_router.upstream import Engines
 
@@ -57,6 +57,8 @@ class Probe:
             return
         try:
             await self._engines.get(endpoint, "/health", {})
+        except Overloaded:
+            return  # nothing was learned of the engine
         except Unreachable:
             life = int(endpoint.incarnation) + endpoint.ready
             self._endpoints.put(replace(endpoint, ready=False, incarnation=str(life)))

@@ -3,6 +3,7 @@
 `turn` and its legs call this; nothing above it imports the HTTP client.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
@@ -14,18 +15,23 @@ from disaggpair_router.errors import (
     EngineFailed,
     EngineRefused,
     EngineTimeout,
+    Overloaded,
     Unreachable,
     Unsendable,
     public_message,
 )
 from disaggpair_router.ids import new_id
 from disaggpair_router.pick import Endpoint
-from disaggpair_router.pool import Pool, Unconnected, request_head, target_of
+from disaggpair_router.pool import NoRoom, Pool, Unconnected, request_head, target_of
 from disaggpair_router.wire import Broken, Connection
 
 _ERROR_LIMIT: Final = 64 * 1024
 _ERROR_S: Final = 5.0
 """For the body of an error, which only says more."""
+_WHOLE_LIMIT: Final = 256 * 2**20
+"""Of an answer that is not streamed, in bytes."""
+_LONGEST_RETRY: Final = 9
+"""Digits of a Retry-After that is one."""
 _IDLE_S: Final = 3.0
 """Idle connections are dropped before the engine's server does it after 5 s: a request that meets
 the close would be lost, and one that carried a handle cannot be repeated."""
@@ -55,7 +61,7 @@ class Reply:
     async def whole(self, limit_s: float) -> bytes:
         """The rest of the body, raising as `read`."""
         try:
-            return await self._connection.whole(limit_s)
+            return await self._connection.whole(limit_s, _WHOLE_LIMIT)
         except Broken:
             raise EngineFailed("The engine broke off its answer.") from None
         except TimeoutError:
@@ -103,6 +109,8 @@ class Exchange:
             connection = await self._engines.pool.take(self._target)
         except Unconnected:
             raise Unreachable("The engine cannot be reached.") from None
+        except NoRoom:
+            raise Overloaded("This router has no connection left.", retry_after_s=1) from None
         try:
             connection.send(head, raw)
             self._sent()
@@ -207,10 +215,11 @@ class Engines:
 
 
 async def _beginning(connection: Connection) -> bytes:
-    body = b""
-    while len(body) < _ERROR_LIMIT and (piece := await connection.read(_ERROR_S)):
-        body += piece
-    return body
+    async with asyncio.timeout(_ERROR_S):
+        body = b""
+        while len(body) < _ERROR_LIMIT and (piece := await connection.read(_ERROR_S)):
+            body += piece
+        return body
 
 
 def _of_body(raw: bytes) -> dict[str, str]:
@@ -247,4 +256,5 @@ def _message(answer: object) -> str:
 
 
 def _seconds(value: str | None) -> int | None:
-    return int(value) if value and value.isascii() and value.isdigit() else None
+    is_count = value and len(value) <= _LONGEST_RETRY and value.isascii() and value.isdigit()
+    return int(value) if value and is_count else None

@@ -11,6 +11,8 @@ from typing import Final, cast
 
 import httptools
 
+_HEAD_BYTES: Final = 256 * 1024
+"""Bound of an answer's head, with the interim ones before it."""
 _HIGH_BYTES: Final = 256 * 1024
 """An engine is read no further while so much waits for a slow client."""
 
@@ -34,6 +36,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._pieces: list[bytes] = []
         self._held = 0
+        self._head_bytes = 0
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
         self._end = 0.0
@@ -52,7 +55,7 @@ class Connection(asyncio.Protocol):
         self.status = 0
         self.headers = {}
         self._pieces.clear()
-        self._held = 0
+        self._held = self._head_bytes = 0
         self._has_head = self._is_complete = False
         # One piece is one packet of a small request; of a large one it would be a copy.
         if len(body) <= _HIGH_BYTES:
@@ -84,12 +87,15 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
         return found
 
-    async def whole(self, limit_s: float) -> bytes:
-        """The rest of the body, raising as `read`; `limit_s` is for all of it."""
+    async def whole(self, limit_s: float, limit_bytes: int) -> bytes:
+        """The rest of the body, raising as `read`; the limits are for all of it."""
         end = self._loop.time() + limit_s
         pieces = []
         while piece := await self.read(end - self._loop.time()):
             pieces.append(piece)
+            limit_bytes -= len(piece)
+            if limit_bytes < 0:
+                raise Broken
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     @property
@@ -146,9 +152,14 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
+        if not self._has_head:
+            self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._is_lost = True
+            self.close()
+        if not self._has_head and self._head_bytes > _HEAD_BYTES and not self._is_lost:
             self._is_lost = True
             self.close()
         if self._held > _HIGH_BYTES and not self._is_paused and not self._is_lost:

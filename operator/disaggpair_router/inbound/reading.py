@@ -46,7 +46,8 @@ class _Received:
     pending: Pending
     work: Work | None
     """None when it has its answer already and its body is of no use."""
-    pieces: list[bytes]
+    body: bytearray
+    """What has come of it."""
 
 
 class Reading:
@@ -118,10 +119,10 @@ class Reading:
         pending = Pending(self._taker, head, keeps=keeps, chunked=chunked)
         outcome = self._server.application.begin(head)
         if isinstance(outcome, Answer):
-            self._received = _Received(pending, None, [])
+            self._received = _Received(pending, None, bytearray())
             self._taker.take(pending, outcome)
             return
-        self._received = _Received(pending, outcome, [])
+        self._received = _Received(pending, outcome, bytearray())
         # HTTP/1.0 knows no such word.
         if head.awaits_word and chunked and self._taker.is_free:
             self._taker.go_on()
@@ -131,7 +132,7 @@ class Reading:
         received, server = self._received, self._server
         if received is None or received.work is None:
             return
-        received.pieces.append(piece)
+        received.body += piece
         received.pending.body_bytes += len(piece)
         server.held_bytes += len(piece)
         if received.pending.body_bytes > server.application.max_body_bytes:
@@ -147,9 +148,7 @@ class Reading:
         if received.work is None:
             self._taker.passed_over()
             return
-        pieces = received.pieces
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        self._taker.take(received.pending, received.work, body)
+        self._taker.take(received.pending, received.work, bytes(received.body))
 
     def failed(self, fault: Fault) -> None:
         """See `incoming.Receiver`; also for a request whose rest does not come."""
@@ -171,7 +170,7 @@ class Reading:
     def _unwanted(self, received: _Received, fault: Fault) -> None:
         """Answer now; what comes of the body is passed over."""
         received.work = None
-        received.pieces.clear()
+        received.body.clear()
         self.forget(received.pending)
         self._refuse(received.pending, fault)
 

@@ -95,5 +95,7 @@ class Server:
                 await asyncio.wait_for(self._empty.wait(), limit_s)
         for connection in list(self._connections):
             connection.cut()
+        for task in tuple(self.tasks):
+            task.cancel()
         if self.tasks:
             await asyncio.wait(self.tasks)

@@ -58,17 +58,12 @@ class Ewma:
 class Fit:
     """A sum of parts, each with a learned multiplier.
 
-    Multipliers of the parts in `at_least_1` and `at_most_1` have that bound as well.
+    Multipliers of the parts in `at_most_1` have that bound as well.
     """
 
-    def __init__(
-        self, *names: str, at_least_1: Collection[str] = (), at_most_1: Collection[str] = ()
-    ) -> None:
+    def __init__(self, *names: str, at_most_1: Collection[str] = ()) -> None:
         self._names = names
-        self._bounds = {
-            name: (1.0 if name in at_least_1 else LOWEST, 1.0 if name in at_most_1 else HIGHEST)
-            for name in names
-        }
+        self._bounds = {name: (LOWEST, 1.0 if name in at_most_1 else HIGHEST) for name in names}
         self._multipliers = dict.fromkeys(names, 1.0)
         self._spread = [[UNSURE if a == b else 0.0 for b in names] for a in names]
 

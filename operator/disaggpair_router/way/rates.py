@@ -13,9 +13,9 @@ prompt before it computes any of it; at P that is part of its other terms. What 
 out, lest it tell the ways apart.
 
 Estimates of DIRECT rest on P's learned speed, times a factor that DIRECT turns teach: engines of a
-pair are alike, and a way that was never chosen has to follow what is learned of the others. The
-factor is never below 1. D computes the same tokens and serves its streams as well; and so DIRECT
-loses against PULL and FULL with every new token, which makes the choice monotonic in their number.
+pair are alike, and a way that was never chosen has to follow what is learned of the others. Where
+the factor is 1 or more, DIRECT loses against PULL and FULL with every new token, which makes the
+choice monotonic in their number. Below 1, D computes faster than P, and more tokens speak for it.
 
 The gap of D's streams is a model of its own, learned from gaps: a step of the streams, and what new
 tokens add to it. Without attention that is less than they take alone (RIDES).
@@ -87,7 +87,6 @@ class Rates:
         self._handover = Fit("fixed", "prompt")
         self._direct = Fit(
             *("fixed", "floor", "prompt", "token", "attention", "step"),
-            at_least_1=("token", "attention"),
             at_most_1=("floor",),
         )
         self._gap = Fit("step", "stream", "token", "attention")

@@ -18,6 +18,7 @@ from disaggpair_bed.fakes.upstream import (
 )
 from disaggpair_bed.routing import routed, waiting_dialogue
 from disaggpair_router.pick import Choice, Endpoint, pick
+from disaggpair_router.pool import NoRoom, Pool
 from disaggpair_router.retries import RetryBudget
 
 P = Endpoint("p", "http://p", "prefill", ready=True)
@@ -153,6 +154,41 @@ async def test_h95_a_429_is_the_clients_with_its_retry_after() -> None:
         assert (reply.status, reply.headers["Retry-After"]) == (429, "4")
         assert len(prefill.requests) == 1
         assert decode.requests == []
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_h95_a_retry_after_that_is_no_time_is_passed_over(status: int) -> None:
+    async with (
+        scripted_engine(failing(status, **{"Retry-After": "9" * 5_000})) as prefill,
+        scripted_engine(decoding()) as decode,
+        routed([prefill], [decode], fallback="Refuse") as front,
+    ):
+        reply = await front.chat("a")
+        assert reply.status == status
+        assert reply.headers.get("Retry-After") in (None, "1")
+
+
+async def test_h95_a_router_without_descriptors_blames_no_engine_and_keeps_the_handle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with (
+        scripted_engine(prefilling()) as prefill,
+        scripted_engine(decoding()) as decode,
+        routed([prefill], [decode], timeouts={"probe_s": 3600}) as front,
+    ):
+        dialogue = await waiting_dialogue(front)
+        front.router.parts.engines.pool.close()
+
+        async def no_room(*_: object) -> None:
+            raise NoRoom
+
+        with monkeypatch.context() as full:
+            full.setattr(Pool, "take", no_room)
+            reply = await dialogue.copy().say("two")
+        assert (reply.status, reply.json["error"]["code"]) == (503, "overloaded")
+        assert front.router.parts.endpoints.can_serve
+        assert (await dialogue.say("two")).status == 200
+        assert engine_ids(prefill) == [None, "D-engine"]
 
 
 async def test_h95_nothing_is_repeated_once_the_client_has_bytes() -> None:

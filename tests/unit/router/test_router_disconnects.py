@@ -273,3 +273,11 @@ async def test_a_drain_cuts_what_does_not_end(stage: Stage) -> None:
     await eventually(lambda: stage.decode.requests)
     await stage.front.router.parts.running.drain(0.1)
     assert (await turn).status == 503
+
+
+async def test_a_turn_that_begins_in_a_drain_is_sent_elsewhere(stage: Stage) -> None:
+    await stage.front.router.parts.running.drain(10)
+    reply = await stage.front.chat("hello")
+    assert (reply.status, reply.json["error"]["code"]) == (503, "no_endpoint")
+    assert reply.headers["Retry-After"]
+    assert not stage.prefill.requests

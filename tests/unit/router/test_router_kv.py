@@ -68,13 +68,16 @@ def test_h46_the_prefill_leg_makes_one_token(api: Api) -> None:
         pytest.param("structured_outputs", id="h54"),
         pytest.param("ignore_eos", id="h55"),
         pytest.param("stop", id="h55-stop"),
-        pytest.param("request_id", id="h87"),
     ],
 )
 def test_what_concerns_the_answer_only_stays_away_from_prefill(field: str) -> None:
     body = {**BODY, field: "value"}
     assert field not in prefill_body("chat", body)
     assert decode_body(body, {})[field] == "value"
+
+
+def test_h87_a_request_id_in_the_body_is_not_the_clients_to_give() -> None:
+    assert "request_id" not in without_transfer_keys({**BODY, "request_id": "mine"})
 
 
 @pytest.mark.parametrize(

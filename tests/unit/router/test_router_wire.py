@@ -1,6 +1,7 @@
 """Connections to engines: answers of any frame, kept connections, and what breaks off."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from disaggpair_bed.routing import eventually
-from disaggpair_router.pool import Pool, Target, Unconnected, request_head, target_of
+from disaggpair_router.pool import NoRoom, Pool, Target, Unconnected, request_head, target_of
 from disaggpair_router.wire import Broken, Connection
 
 LIMIT_S = 5.0
@@ -77,7 +78,7 @@ async def test_an_answer_is_the_same_however_the_network_cuts_it(answer: bytes, 
         for _ in range(2):
             connection, target = await ask(pool, server.url)
             assert connection.status == 200
-            assert await connection.whole(LIMIT_S) == b"hello"
+            assert await connection.whole(LIMIT_S, 2**30) == b"hello"
             pool.give(target, connection)
         assert server.connections == 1
 
@@ -85,7 +86,7 @@ async def test_an_answer_is_the_same_however_the_network_cuts_it(answer: bytes, 
 async def test_a_body_without_a_length_ends_with_its_connection() -> None:
     async with serving([OK + b"\r\nhel", b"lo", None]) as (server, pool):
         connection, _ = await ask(pool, server.url)
-        assert await connection.whole(LIMIT_S) == b"hello"
+        assert await connection.whole(LIMIT_S, 2**30) == b"hello"
         assert not connection.is_reusable
 
 
@@ -101,7 +102,7 @@ async def test_a_body_without_a_length_ends_with_its_connection() -> None:
 async def test_a_body_that_ends_early_is_broken(pieces: list[bytes | None]) -> None:
     async with serving(pieces) as (server, pool):
         with pytest.raises(Broken):
-            await (await ask(pool, server.url))[0].whole(LIMIT_S)
+            await (await ask(pool, server.url))[0].whole(LIMIT_S, 2**30)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ async def test_a_head_that_says_that_more_is_coming_is_not_the_answer() -> None:
     async with serving([early, WHOLE]) as (server, pool):
         connection, _ = await ask(pool, server.url)
         assert (connection.status, connection.headers["content-type"]) == (200, "a/b")
-        assert await connection.whole(LIMIT_S) == b"hello"
+        assert await connection.whole(LIMIT_S, 2**30) == b"hello"
 
 
 async def test_a_connection_is_not_used_again_when_its_engine_says_so() -> None:
@@ -126,7 +127,7 @@ async def test_a_connection_is_not_used_again_when_its_engine_says_so() -> None:
     async with serving([closes], [WHOLE]) as (server, pool):
         for _ in range(2):
             connection, target = await ask(pool, server.url)
-            await connection.whole(LIMIT_S)
+            await connection.whole(LIMIT_S, 2**30)
             pool.give(target, connection)
         assert server.connections == 2
 
@@ -134,7 +135,7 @@ async def test_a_connection_is_not_used_again_when_its_engine_says_so() -> None:
 async def test_a_connection_with_an_answer_to_nothing_is_dropped() -> None:
     async with serving([WHOLE, WHOLE], [WHOLE]) as (server, pool):
         connection, target = await ask(pool, server.url)
-        assert await connection.whole(LIMIT_S) == b"hello"
+        assert await connection.whole(LIMIT_S, 2**30) == b"hello"
         pool.give(target, connection)
         async with asyncio.timeout(LIMIT_S):
             await server.ended.wait()
@@ -148,7 +149,7 @@ async def test_an_answer_that_is_not_wanted_is_not_left_for_the_next_request() -
         pool.give(target, connection)
         again, _ = await ask(pool, server.url)
         assert again is not connection
-        assert await again.whole(LIMIT_S) == b"hello"
+        assert await again.whole(LIMIT_S, 2**30) == b"hello"
 
 
 async def test_an_idle_connection_is_not_used_when_its_engine_may_be_closing_it() -> None:
@@ -156,7 +157,7 @@ async def test_an_idle_connection_is_not_used_when_its_engine_may_be_closing_it(
         pool = Pool(connect_s=LIMIT_S, idle_s=0)
         for _ in range(2):
             connection, target = await ask(pool, server.url)
-            await connection.whole(LIMIT_S)
+            await connection.whole(LIMIT_S, 2**30)
             pool.give(target, connection)
         assert server.connections == 2
         pool.close()
@@ -165,18 +166,45 @@ async def test_an_idle_connection_is_not_used_when_its_engine_may_be_closing_it(
 async def test_an_engine_that_closes_an_idle_connection_leaves_nothing_behind() -> None:
     async with serving([WHOLE, None], [WHOLE]) as (server, pool):
         connection, target = await ask(pool, server.url)
-        await connection.whole(LIMIT_S)
+        await connection.whole(LIMIT_S, 2**30)
         pool.give(target, connection)
         await eventually(lambda: not (pool._idle or pool._open))
         await ask(pool, server.url)
         assert server.connections == 2
 
 
+async def test_an_answer_of_no_length_that_anybody_expected_breaks_off() -> None:
+    async with serving([OK + b"Content-Length: 64\r\n\r\n", b"x" * 64]) as (server, pool):
+        connection, _ = await ask(pool, server.url)
+        with pytest.raises(Broken):
+            await connection.whole(LIMIT_S, 63)
+
+
+@pytest.mark.parametrize("piece", [b"X: " + b"a" * 2**19, b"\r\nHTTP/1.1 100 Continue\r\n" * 2**14])
+async def test_a_head_without_an_end_breaks_off(piece: bytes) -> None:
+    async with serving([b"HTTP/1.1 100 Continue\r\n", piece]) as (server, pool):
+        with pytest.raises(Broken):
+            await ask(pool, server.url)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+async def test_a_process_without_descriptors_blames_no_engine(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, "full")
+
+    pool = Pool(connect_s=LIMIT_S, idle_s=60)
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", refuse)
+    with pytest.raises(NoRoom):
+        await pool.take(target_of("http://127.0.0.1:1"))
+
+
 Wait = Callable[[Connection], Awaitable[object]]
 
 
 @pytest.mark.parametrize(
-    "wait", [lambda one: one.read(0.01), lambda one: one.whole(0.01)], ids=["read", "whole"]
+    "wait", [lambda one: one.read(0.01), lambda one: one.whole(0.01, 2**30)], ids=["read", "whole"]
 )
 async def test_a_silent_engine_is_late(wait: Wait) -> None:
     async with serving([OK + b"Content-Length: 5\r\n\r\n"]) as (server, pool):
@@ -203,7 +231,7 @@ async def test_an_engine_waits_for_a_slow_reader() -> None:
         for _ in range(200):
             await asyncio.sleep(0)
         assert connection._held < 2**20
-        assert len(await connection.whole(LIMIT_S)) == len(body)
+        assert len(await connection.whole(LIMIT_S, 2**30)) == len(body)
 
 
 async def test_large_bodies_arrive_whole() -> None:

@@ -81,11 +81,10 @@ def test_parts_that_are_no_durations_teach_nothing(part: float) -> None:
 
 
 def test_multipliers_have_bounds() -> None:
-    fit = Fit("slow", "fast", "more", "less", at_least_1=["more"], at_most_1=["less"])
+    fit = Fit("slow", "fast", "less", at_most_1=["less"])
     for _ in range(3_000):
         fit.observe({"slow": 1.0}, 1e4)
         fit.observe({"fast": 1.0}, 1e-4)
-        fit.observe({"more": 1.0}, 0.5)
         fit.observe({"less": 1.0}, 2.0)
-    names = ("slow", "fast", "more", "less")
-    assert [fit.multiplier(name) for name in names] == [HIGHEST, LOWEST, 1.0, 1.0]
+    names = ("slow", "fast", "less")
+    assert [fit.multiplier(name) for name in names] == [HIGHEST, LOWEST, 1.0]
