@@ -132,6 +132,10 @@ fmt: install ## format and sort
 crds: install ## CRD, the chart's copy, the API page
 	$(BIN)/disaggpair crd --write
 
+.PHONY: router-config
+router-config: install ## the page of the router's file
+	$(BIN)/python -m disaggpair_router.configpage --write
+
 .PHONY: golden
 golden: install ## golden files from the plan
 	$(PYTEST) -q --refresh-golden tests/unit/control/test_plan_golden.py
@@ -149,6 +153,7 @@ lock: | $(UV) ## requirements.lock from the pyproject files, keeping what still 
 verify: install ## regenerate what is generated and fail on a difference
 	@mkdir -p $(RUN) && cp requirements.lock $(RUN)/
 	$(BIN)/disaggpair crd --check
+	$(BIN)/python -m disaggpair_router.configpage --check
 	$(PYTEST) -q tests/unit/control/test_plan_golden.py
 	$(LOCK) --output-file $(RUN)/requirements.lock
 	diff requirements.lock $(RUN)/requirements.lock

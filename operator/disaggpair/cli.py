@@ -4,12 +4,13 @@ Each subcommand's module is imported when it is asked for, so that the router ru
 a preview without a web server.
 """
 
-import argparse
 import importlib
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Final
+
+from disaggpair_router.flags import FlagParser
 
 _COMMANDS: Final = {
     "plan": ("disaggpair_operator.preview", "print the objects a DisaggPair becomes"),
@@ -23,16 +24,19 @@ _EXTRAS: Final = {"operator": "operator", "router": "router"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(prog="disaggpair", description=__doc__.partition("\n")[0])
+    parser = FlagParser(prog="disaggpair", description=__doc__.partition("\n")[0])
     chosen = next((word for word in args if not word.startswith("-")), "")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    asked = parser
     for name, (module_name, text) in _COMMANDS.items():
         subparser = subparsers.add_parser(name, help=text, description=text)
         if name == chosen:
             module = _load(module_name, name)
             module.add_arguments(subparser)
             subparser.set_defaults(run=module.run)
-    namespace = parser.parse_args(args)
+            asked = subparser
+    namespace, unknown = parser.parse_known_args(args)
+    asked.refuse_unknown(unknown)
     return int(namespace.run(namespace))
 
 

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 from pydantic import ValidationError
@@ -14,9 +14,10 @@ from pydantic import ValidationError
 from disaggpair_router.config import RouterConfig
 from disaggpair_router.environment import Environment
 from disaggpair_router.errors import ConfigError
+from disaggpair_router.turnlog import LineFormatter, LogFormat
 
 _STREAMS_HANDLES_SINCE = (0, 33)
-_OK, _USAGE = 0, 2
+_OK, _FAILED, _USAGE = 0, 1, 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,16 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--decode-url", action="append", metavar="URL", help="a decode engine; repeatable"
     )
     parser.add_argument("--host", help="address to bind (default: all interfaces)")
-    parser.add_argument("--port", type=int, help="port of the API (default: 8000)")
+    parser.add_argument("--port", metavar="N", help="port of the API (default: 8000)")
     parser.add_argument(
-        "--metrics-port", type=int, help="port of /metrics, 0 for none (default: 9090)"
+        "--metrics-port", metavar="N", help="port of /metrics, 0 for none (default: 9090)"
     )
-    parser.add_argument(
-        "--handle-ttl", type=float, metavar="S", help="seconds a handle is used (default: 450)"
-    )
+    parser.add_argument("--handle-ttl", metavar="S", help="seconds a handle is used (default: 450)")
     parser.add_argument(
         "--decode-ttl",
-        type=float,
         metavar="S",
         help="seconds D keeps finished blocks, decoder_kv_blocks_ttl (default: 480)",
     )
@@ -59,8 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--fallback",
-        choices=("SingleEngine", "Refuse"),
-        help="what happens while no pair is ready (default: SingleEngine)",
+        metavar="HOW",
+        help="what happens while no pair is ready: SingleEngine (default) or Refuse",
     )
     parser.add_argument(
         "--tenants",
@@ -76,48 +74,64 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CIDR",
         help="addresses of the gateway whose header counts; repeatable",
     )
-    parser.add_argument("--prefill-timeout", type=float, metavar="S", help="limit of the P leg")
+    parser.add_argument("--prefill-timeout", metavar="S", help="limit of the P leg (default: 120)")
     parser.add_argument(
-        "--log-format", choices=("human", "json"), default="human", help="form of a turn's line"
+        "--log-format", default="human", metavar="FORM", help="of lines: human (default) or json"
+    )
+    parser.add_argument(
+        "--print-config",
+        action="store_true",
+        help="print the configuration as JSON, with every field, and end",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until a signal; 2 when the configuration is wrong."""
+    """Serve until a signal; 2 when the configuration is wrong, 1 when a port cannot be opened."""
     try:
         config = configuration(args)
+        style = _log_format(args.log_format)
+        if args.print_config:
+            sys.stdout.write(config.model_dump_json(indent=2) + "\n")
+            return _OK
         environment = Environment.of(os.environ)
     except ConfigError as error:
         return _refused(error)
     import uvloop
 
     from disaggpair_router.server import serve
-    from disaggpair_router.turnlog import LineFormatter
     from disaggpair_router.workers import Worker, run_workers
 
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(LineFormatter(args.log_format))
+    handler.setFormatter(LineFormatter(style))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     # No line shows them, and every record would look them up.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
     def work(worker: Worker | None = None) -> int:
+        if worker is not None:
+            handler.setFormatter(LineFormatter(style, worker.number))
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(serve(config, environment, worker))
-        except ConfigError as error:
-            return _refused(error)
-        except OSError as error:
-            print(f"disaggpair router: cannot listen: {error.strerror}", file=sys.stderr)
-            return 1
+        except (ConfigError, OSError) as error:
+            return _refused(error, is_said=worker is not None and not worker.speaks_first())
         return _OK
 
     return work() if config.workers == 1 else run_workers(config.workers, work)
 
 
-def _refused(error: ConfigError) -> int:
-    print(f"disaggpair router: {error}", file=sys.stderr)
-    return _USAGE
+def _refused(error: ConfigError | OSError, *, is_said: bool = False) -> int:
+    if not is_said:
+        print(f"disaggpair router: {str(error).rstrip('.')}.", file=sys.stderr)
+    return _USAGE if isinstance(error, ConfigError) else _FAILED
+
+
+def _log_format(text: str) -> LogFormat:
+    for known in get_args(LogFormat):
+        if text.lower() == known:
+            form: LogFormat = known
+            return form
+    raise ConfigError(f"--log-format is {text!a}: it must be human or json.")
 
 
 def configuration(args: argparse.Namespace) -> RouterConfig:

@@ -24,24 +24,42 @@ _PAUSE_S: Final = 0.5
 _UNAVAILABLE: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
+class CannotListen(OSError):
+    """A port cannot be opened; its text names the port, what it is of, and the address."""
+
+    def __init__(self, what: str, host: str, port: int, error: OSError) -> None:
+        super().__init__(error.errno, error.strerror)
+        self._where = f"{what} on {host or 'all addresses'}, port {port}"
+
+    def __str__(self) -> str:
+        return f"cannot listen for {self._where}: {self.strerror}"
+
+
 class Listener:
     """Takes connections from `start` until `stop`.
 
     Args:
         protocol: makes what serves one connection.
+        what: what it is of, for the error of a port that cannot be opened.
     """
 
-    def __init__(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+    def __init__(self, protocol: Callable[[], asyncio.BaseProtocol], what: str = "clients") -> None:
         self._protocol = protocol
+        self._what = what
         self._sockets: list[socket.socket] = []
         self._taking: set[asyncio.Task[object]] = set()
 
     async def start(self, host: str, port: int, *, shared: bool = False) -> int:
         """Listen on a host, or on all addresses when it is empty; the port.
 
-        A `shared` port may have listeners in other processes, too. Raises OSError when that cannot
-        be.
+        A `shared` port may have listeners in other processes, too. Raises CannotListen.
         """
+        try:
+            return await self._start(host, port, shared)
+        except OSError as error:
+            raise CannotListen(self._what, host, port, error) from error
+
+    async def _start(self, host: str, port: int, shared: bool) -> int:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

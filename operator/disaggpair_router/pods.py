@@ -18,6 +18,7 @@ from kubernetes.aio import client, config
 from disaggpair_router.config import PodEndpoints
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.podview import PAIR_LABEL, endpoint_of
+from disaggpair_router.readiness import Readiness
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,8 @@ _WATCH_S = 60
 _GRACE_S = 10
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 10.0
 _GONE = 410
+_UNREADY_POD = "its pod is not ready"
+_GONE_POD = "its pod ends or has ended"
 
 Object = Mapping[str, Any]
 
@@ -58,6 +61,7 @@ class PodSource:
         self._endpoints = endpoints
         self._port = port
         self._wait_s = _FIRST_WAIT_S
+        self._readiness = Readiness()
 
     async def run(self) -> None:
         """List and watch for ever; cancel to stop."""
@@ -75,8 +79,12 @@ class PodSource:
     async def follow(self) -> None:
         """One list and the watches that continue it; ends by WatchFailed only."""
         listed = await self._pods.list()
-        found = (endpoint_of(pod, self._port) for pod in listed.get("items") or ())
-        self._endpoints.replace_all(endpoint for endpoint in found if endpoint)
+        pods = (endpoint_of(pod, self._port) for pod in listed.get("items") or ())
+        found = [endpoint for endpoint in pods if endpoint]
+        self._endpoints.replace_all(found)
+        self._readiness.only([endpoint.name for endpoint in found], _GONE_POD)
+        for endpoint in found:
+            self._readiness.tell(endpoint, _UNREADY_POD)
         version = str(listed["metadata"]["resourceVersion"])
         while True:
             async for event in self._pods.watch(version):
@@ -93,8 +101,10 @@ class PodSource:
             endpoint = None if kind == "DELETED" else endpoint_of(pod, self._port)
             if endpoint is None:
                 self._endpoints.remove(metadata["uid"])
+                self._readiness.gone(metadata["uid"], _GONE_POD)
             else:
                 self._endpoints.put(endpoint)
+                self._readiness.tell(endpoint, _UNREADY_POD)
         return str(metadata["resourceVersion"])
 
 

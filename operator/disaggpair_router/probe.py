@@ -9,8 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from disaggpair_router.endpoints import Endpoints
-from disaggpair_router.errors import Overloaded, RouterError, Unreachable
+from disaggpair_router.errors import (
+    EngineBusy,
+    EngineRefused,
+    Overloaded,
+    RouterError,
+    Unreachable,
+)
 from disaggpair_router.pick import Endpoint, Role
+from disaggpair_router.readiness import Readiness
 from disaggpair_router.upstream import Engines
 
 _MISSES = 3
@@ -39,6 +46,7 @@ class Probe:
         self._endpoints = endpoints
         self._every_s = every_s
         self._misses: dict[str, int] = {}
+        self._readiness = Readiness()
         endpoints.replace_all(static)
 
     async def run(self) -> None:
@@ -59,13 +67,27 @@ class Probe:
             await self._engines.get(endpoint, "/health", {})
         except Overloaded:
             return  # nothing was learned of the engine
-        except Unreachable:
+        except Unreachable as error:
             life = int(endpoint.incarnation) + endpoint.ready
-            self._endpoints.put(replace(endpoint, ready=False, incarnation=str(life)))
-        except RouterError:
+            self._found(replace(endpoint, ready=False, incarnation=str(life)), error)
+        except RouterError as error:
             self._misses[name] = self._misses.get(name, 0) + 1
             if self._misses[name] >= _MISSES:
-                self._endpoints.put(replace(endpoint, ready=False))
+                self._found(replace(endpoint, ready=False), error)
         else:
             self._misses[name] = 0
-            self._endpoints.put(replace(endpoint, ready=True))
+            self._found(replace(endpoint, ready=True))
+
+    def _found(self, endpoint: Endpoint, error: RouterError | None = None) -> None:
+        self._endpoints.put(endpoint)
+        self._readiness.tell(endpoint, _why(error) if error else "")
+
+
+def _why(error: RouterError) -> str:
+    match error:
+        case Unreachable():
+            return "no connection can be made"
+        case EngineRefused() | EngineBusy():
+            return f"GET /health was answered with {error.status}"
+        case _:
+            return f"GET /health: {error.message.rstrip('.')}"

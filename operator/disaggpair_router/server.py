@@ -98,7 +98,7 @@ async def running_router(
             max_held_bytes=config.limits.max_request_bytes,
         )
         await stack.enter_async_context(_background(api.run(), parts.running))
-        listener = Listener(api)
+        listener = Listener(api, "the API")
         stack.push_async_callback(_drain, api, listener, parts, config.timeouts.drain_s)
         port = await listener.start(config.host, config.port, shared=worker is not None)
         logger.info("router of pair %s listens on port %d", config.pair, port)
@@ -114,26 +114,33 @@ async def _inner_ports(
         exposition = await stack.enter_async_context(gathering(worker, parts.metrics))
         port = InnerPort(metrics_pages(exposition))
         await stack.enter_async_context(
-            _served(port, config.host, config.metrics_port, parts.running, shared=shared)
+            _served(port, "metrics", config.host, config.metrics_port, parts.running, shared=shared)
         )
     if parts.debug is None or config.debug_port is None:
         return None
     port = InnerPort(debug_pages(parts.debug))
     return await stack.enter_async_context(
-        _served(port, loopback(config.host), config.debug_port, parts.running, shared=shared)
+        _served(
+            port,
+            "the debug page",
+            loopback(config.host),
+            config.debug_port,
+            parts.running,
+            shared=shared,
+        )
     )
 
 
 @asynccontextmanager
 async def _served(
-    pages: InnerPort, host: str, port: int, running: Running, *, shared: bool
+    pages: InnerPort, what: str, host: str, port: int, running: Running, *, shared: bool
 ) -> AsyncIterator[int]:
     """Serve pages while the block runs; their port."""
     server = Server(pages)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(_background(server.run(), running))
         stack.push_async_callback(server.close, _CUT_S)
-        listener = Listener(server)
+        listener = Listener(server, what)
         stack.callback(listener.stop)
         yield await listener.start(host, port, shared=shared)
 

@@ -32,6 +32,14 @@ class Worker:
         """Path of the socket at which a worker tells its metrics."""
         return str(self.folder / f"{number}.sock")
 
+    def speaks_first(self) -> bool:
+        """Whether no other worker has asked this before: what all find wrong is said once."""
+        try:
+            (self.folder / "said").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
 
 def run_workers(count: int, work: Callable[[Worker], int]) -> int:
     """Run `work` in so many processes until a signal; the status of the first that failed, or 0.

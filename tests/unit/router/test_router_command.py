@@ -12,18 +12,24 @@ from typing import Any
 import aiohttp
 import pytest
 
+from disaggpair.cli import main
 from disaggpair_bed.fakes.upstream import decoding, prefilling, scripted_engine
+from disaggpair_bed.load.routers import free_ports
 from disaggpair_bed.routing import eventually
+from disaggpair_router import configpage
+from disaggpair_router.__main__ import main as module_main
 from disaggpair_router.command import add_arguments, configuration, run
 from disaggpair_router.config import RouterConfig
+from disaggpair_router.flags import FlagParser
 
+ROOT = Path(__file__).parents[3]
 P, D = "http://10.0.0.4:8000", "http://10.0.0.7:8000"
 URLS = ["--prefill-url", P, "--decode-url", D]
 STATIC = {"endpoints": {"kind": "static", "prefill": [P], "decode": [D]}}
 
 
 def parsed(*argv: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
+    parser = FlagParser(prog="disaggpair router")
     add_arguments(parser)
     return parser.parse_args(argv)
 
@@ -87,7 +93,10 @@ def test_switches_reach_the_configuration() -> None:
     [
         ([], "endpoints is missing: give --config FILE, or --prefill-url and --decode-url."),
         (["--prefill-url", P], "--decode-url is missing: give at least one URL of each role."),
-        ([*URLS, "--port", "70000"], "port is 70000: input should be less than or equal to 65535"),
+        (
+            [*URLS, "--port", "70000"],
+            "port is '70000': input should be less than or equal to 65535",
+        ),
         (
             ["--prefill-url", "10.0.0.4:8000", "--decode-url", D],
             "endpoints.prefill: 10.0.0.4:8000 is not a base URL such as http://10.0.0.4:8000.",
@@ -133,6 +142,13 @@ def test_switches_reach_the_configuration() -> None:
             [*URLS, "--trusted-proxy", "::/0"],
             "tenants.trusted_proxies: ::/0 is every address: anybody could be any tenant.",
         ),
+        ([*URLS, "--port", "abc"], "port is 'abc': input should be a valid integer"),
+        ([*URLS, "--handle-ttl", "long"], "kv.handle_ttl_s is 'long': input should be a valid n"),
+        (
+            [*URLS, "--fallback", "refuse"],
+            "fallback is 'refuse': input should be 'SingleEngine' or 'Refuse'.",
+        ),
+        ([*URLS, "--log-format", "xml"], "--log-format is 'xml': it must be human or json."),
         ([*URLS, "--engine-version", "latest"], "--engine-version is latest: it must be a vLLM"),
         (["--config", "absent.json"], "--config is absent.json, which cannot be read: No such"),
     ],
@@ -144,6 +160,58 @@ def test_a_wrong_flag_is_one_sentence_and_status_2(
     said = capsys.readouterr().err
     assert said.startswith(f"disaggpair router: {sentence}")
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["--nope"], "--nope is not known: disaggpair router --help lists what is."),
+        (["--port"], "argument --port: expected one argument."),
+    ],
+)
+@pytest.mark.parametrize("command", [["disaggpair"], ["disaggpair_router"]])
+def test_a_flag_that_is_not_known_is_one_sentence_and_status_2(
+    command: list[str],
+    argv: list[str],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.argv", ["python", *argv])
+    with pytest.raises(SystemExit) as ended:
+        main(["router", *argv]) if command == ["disaggpair"] else module_main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"disaggpair router: {sentence}\n"
+
+
+def test_the_configuration_is_printed_with_every_field(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ["--trusted-proxy", "10.0.0.1/8", "--log-format", "JSON", "--print-config"]
+    assert run(parsed(*URLS, *flags)) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert set(printed) == set(RouterConfig.model_fields)
+    assert printed["tenants"]["trusted_proxies"] == ["10.0.0.0/8"]
+    assert printed["timeouts"]["prefill_s"] == 120
+    assert RouterConfig.model_validate(printed) == configured(*URLS, *flags)
+
+
+def test_the_page_of_the_file_is_that_of_the_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (ROOT / configpage.PAGE).read_text() == configpage.page()
+    monkeypatch.chdir(tmp_path)
+    configpage.PAGE.parent.mkdir()
+    assert configpage.main(["--check"]) == 1
+    assert "run make router-config" in capsys.readouterr().err
+    assert configpage.main(["--write"]) == 0
+    assert configpage.main(["--check"]) == 0
+
+
+def test_every_field_of_the_file_has_a_meaning() -> None:
+    rows = [line for line in configpage.page().splitlines() if line.startswith("| `")]
+    assert len(rows) > 60
+    assert [row for row in rows if row.endswith("|  |")] == []
 
 
 def test_a_wrong_key_in_the_environment_is_one_sentence_and_status_2(
@@ -282,15 +350,30 @@ async def test_tenants_that_cannot_be_read_are_one_sentence_and_status_2(tmp_pat
     )
 
 
-async def test_a_port_in_use_is_one_sentence_and_status_1() -> None:
+@pytest.mark.parametrize("what", ["the API", "metrics", "the debug page"])
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_a_port_in_use_is_one_sentence_and_status_1(
+    tmp_path: Path, what: str, workers: int
+) -> None:
+    free = free_ports(3)
+    names = {"the API": "port", "metrics": "metrics_port", "the debug page": "debug_port"}
+    fields: dict[str, Any] = {
+        **STATIC,
+        "host": "127.0.0.1",
+        "workers": workers,
+        "kv": {"bidirectional": False},
+        **dict(zip(names.values(), free, strict=True)),
+    }
     async with scripted_engine(prefilling()) as engine:
+        port = fields[names[what]] = int(engine.url.rpartition(":")[2])
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "disaggpair_router", "--host", "127.0.0.1"),
-            *("--port", engine.url.rpartition(":")[2], "--metrics-port", "0", *URLS),
+            *(sys.executable, "-m", "disaggpair_router", "--config", written(tmp_path, fields)),
             stderr=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
         )
         _, err = await process.communicate()
-        assert process.returncode == 1
-        assert err.decode().startswith("disaggpair router: cannot listen: ")
-        assert err.count(b"\n") == 1
+    assert process.returncode == 1
+    assert err.decode() == (
+        f"disaggpair router: cannot listen for {what} on 127.0.0.1, port {port}: "
+        "Address already in use.\n"
+    )

@@ -6,6 +6,7 @@ import pytest
 
 from disaggpair_bed.fakes.upstream import prefilling, scripted_engine
 from disaggpair_router.endpoints import Endpoints
+from disaggpair_router.errors import EngineRefused, EngineTimeout, RouterError
 from disaggpair_router.metrics import Metrics
 from disaggpair_router.pick import Choice, Endpoint
 from disaggpair_router.probe import Probe, static_endpoints
@@ -114,6 +115,53 @@ async def test_an_engine_is_ready_once_it_answers_and_unready_after_misses(
         await probe.check()
         assert registry.choose() == Choice(None, registry.get(engine.url))  # type: ignore[arg-type]  # a stand-in
         assert registry.losses == []
+
+
+async def test_each_change_of_an_engines_state_is_one_line_with_its_reason(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "disaggpair_router.readiness")
+    async with Engines(connect_s=1) as engines:
+        async with scripted_engine(prefilling()) as engine:
+            static = static_endpoints([engine.url], ["http://127.0.0.1:9"])
+            probe = Probe(static, engines=engines, endpoints=registry, every_s=1)
+            for healthy in (True, True, False, False, False, False, True):
+                engine.healthy = healthy
+                await probe.check()
+        await probe.check()
+        await probe.check()
+    p, d = f"the prefill engine {engine.url}", "the decode engine http://127.0.0.1:9"
+    assert sorted(one.getMessage() for one in caplog.records) == sorted(
+        [
+            f"{d} is not ready: no connection can be made",
+            f"{p} is ready",
+            f"{p} is not ready: GET /health was answered with 503",
+            f"{p} is ready",
+            f"{p} is not ready: no connection can be made",
+        ]
+    )
+
+
+async def test_a_server_that_is_no_engine_is_named_with_what_it_answers(
+    registry: Registry, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors: list[RouterError] = [EngineRefused(404, "x"), EngineTimeout("It was late.")]
+    for error in errors:
+        async with Engines(connect_s=1) as engines:
+
+            async def get(*_: object, error: RouterError = error) -> bytes:
+                raise error
+
+            monkeypatch.setattr(engines, "get", get)
+            probe = Probe(
+                static_endpoints(["http://p"], []), engines=engines, endpoints=registry, every_s=1
+            )
+            for _ in range(4):
+                await probe.check()
+    assert [one.getMessage() for one in caplog.records] == [
+        "the prefill engine http://p is not ready: GET /health was answered with 404",
+        "the prefill engine http://p is not ready: GET /health: It was late",
+    ]
 
 
 async def test_h29_a_refused_connection_ends_an_engines_life(registry: Registry) -> None:

@@ -119,6 +119,33 @@ async def test_a_watch_goes_on_where_the_last_event_was(registry: Registry) -> N
     assert registry.lost == [("b", None)]
 
 
+async def test_each_change_of_a_pods_state_is_one_line(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "disaggpair_router.readiness")
+    await played(
+        registry,
+        listed(pod("a", ready=False)),
+        [
+            event("MODIFIED", **pod("a", "6")),
+            event("MODIFIED", **pod("a", "7")),
+            event("ADDED", **pod("b", "8")),
+            event("DELETED", **pod("b", "9")),
+            event("DELETED", **pod("b", "9")),
+            event("ERROR", code=410),
+        ],
+        listed(),
+    )
+    engine = "the decode engine http://10.0.0.7:8000"
+    assert [one.getMessage() for one in caplog.records] == [
+        f"{engine} is not ready: its pod is not ready",
+        f"{engine} is ready",
+        f"{engine} is ready",
+        f"{engine} is gone: its pod ends or has ended",
+        f"{engine} is gone: its pod ends or has ended",
+    ]
+
+
 async def test_h33_a_terminating_pod_loses_its_handles_at_once(registry: Registry) -> None:
     ending = pod("a", "6", deletionTimestamp="2026-11-30T00:00:00Z")
     await played(registry, listed(pod("a")), [event("MODIFIED", **ending)])

@@ -65,11 +65,13 @@ async def running(folder: Path, count: int = 2) -> AsyncIterator[Workers]:
             "endpoints": {"kind": "static", "prefill": [prefill.url], "decode": [decode.url]},
         }
         (folder / "router.json").write_text(json.dumps(fields))
+        log = os.open(folder / "log", os.O_CREAT | os.O_WRONLY)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "disaggpair_router", "--config", folder / "router.json"),
-            stdout=asyncio.subprocess.DEVNULL,
+            stdout=log,
             env={**os.environ, "TMPDIR": str(folder)},
         )
+        os.close(log)
         workers = Workers(
             process, f"http://127.0.0.1:{port}", f"http://127.0.0.1:{metrics_port}/metrics"
         )
@@ -121,6 +123,18 @@ async def test_a_worker_that_dies_ends_them_all(tmp_path: Path) -> None:
         os.kill(first, signal.SIGKILL)
         async with asyncio.timeout(20):
             assert await workers.process.wait() == signal.SIGKILL
+
+
+async def test_each_line_says_which_worker_it_is_of(tmp_path: Path) -> None:
+    async with running(tmp_path) as workers:
+        assert await workers.turn() == 200
+    lines = (tmp_path / "log").read_text().splitlines()
+    turns = [line for line in lines if " turn " in line]
+    assert turns
+    assert all(re.search(r" worker=[01]$", line) for line in turns)
+    others = [line for line in lines if line not in turns]
+    assert others
+    assert all(re.match(r"\S+ [A-Z]+ worker=[01] ", line) for line in others)
 
 
 async def test_workers_end_with_the_first_process(tmp_path: Path) -> None:
