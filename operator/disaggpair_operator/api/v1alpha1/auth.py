@@ -55,6 +55,11 @@ Network = Annotated[
 ]
 
 
+def _odd(networks: list[str]) -> list[str]:
+    """Those that are every address, or are not written as the API server's rule has them."""
+    return [network for network in networks if not re.fullmatch(_NETWORK, network)]
+
+
 class Auth(Part):
     """Who may use the pair. Tenants do not find one another's conversations."""
 
@@ -74,8 +79,10 @@ class Auth(Part):
                 f"self.trustedProxies.all(n, n.matches(r'^{_NETWORK}$'))"
             ),
             message=f"spec.router.auth.trustedProxies {_ARE_NETWORKS}",
-            check=lambda self: all(
-                re.fullmatch(_NETWORK, network) for network in self.trusted_proxies
+            check=lambda self: not _odd(self.trusted_proxies),
+            explain=lambda self: (
+                f"spec.router.auth.trustedProxies has {_odd(self.trusted_proxies)[0]}, but they "
+                f"{_ARE_NETWORKS}"
             ),
             field_path=".trustedProxies",
         ),
