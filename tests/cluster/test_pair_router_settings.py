@@ -185,7 +185,7 @@ def test_two_processes_serve_one_port(bench: Bench, router: str) -> None:
     log = bench.kubectl("logs", pod["metadata"]["name"])
     assert log.count("listens on port 8000") == 2
     (container,) = pod["spec"]["containers"]
-    assert container["resources"]["requests"] == {"cpu": "2", "memory": "512Mi"}
+    assert container["resources"]["requests"] == {"cpu": "2", "memory": "2560Mi"}
 
 
 def test_the_debug_page_and_tokenize_answer(bench: Bench, router: str) -> None:
