@@ -295,8 +295,7 @@ async def test_a_process_serves_and_ends_in_order_at_sigterm() -> None:
             env={**os.environ, "PYTHONWARNINGS": "error"},
         )
         assert process.stdout is not None
-        line = json.loads(await process.stdout.readline())
-        url = f"http://127.0.0.1:{line['message'].split()[-1]}"
+        url = f"http://127.0.0.1:{await _port(process.stdout)}"
         async with aiohttp.ClientSession() as http:
 
             async def is_ready() -> bool:
@@ -316,6 +315,15 @@ async def test_a_process_serves_and_ends_in_order_at_sigterm() -> None:
         assert await process.wait() == 0
         turns = [json.loads(text) for text in out.splitlines() if '"way"' in text]
         assert [(one["way"], one["kv"], one["status"]) for one in turns] == [("FULL", "MISS", 200)]
+
+
+async def _port(out: asyncio.StreamReader) -> int:
+    """The port that a router says it listens on; lines of its engines may come before."""
+    while line := await out.readline():
+        said = json.loads(line).get("message", "")
+        if "listens on port" in said:
+            return int(said.split()[-1])
+    raise AssertionError("it does not listen")
 
 
 async def _read(http: aiohttp.ClientSession, url: str, body: Any) -> bytes:
