@@ -23,11 +23,11 @@ from disaggpair_router.errors import (
 )
 from disaggpair_router.failures import APIS, COUNT_TOKENS, Asked, Failures
 from disaggpair_router.inbound.message import TEXT, Answer, Fault, Head, Responder, Work
-from disaggpair_router.kv import Api, without_transfer_keys
+from disaggpair_router.kv import Api
 from disaggpair_router.largebodies import Requests
 from disaggpair_router.pick import Endpoint
 from disaggpair_router.prefill import RETRY_AFTER_S
-from disaggpair_router.request import RequestReader, TurnRequest, json_object
+from disaggpair_router.request import RequestReader, TurnRequest
 from disaggpair_router.running import Running
 from disaggpair_router.turn import Turns
 from disaggpair_router.upstream import Engines
@@ -212,7 +212,8 @@ class Routes:
         caller = self._admitted(head, asked)
 
         async def ask(raw: bytes, responder: Responder) -> bytes:
-            body = without_transfer_keys(json_object(raw))
+            body = await self.requests.body(raw)
+            del raw
             engine, credentials = self._any_engine(), caller.credentials
             async with self._engines.post(
                 engine, head.path, body, credentials, limit_s=_TOKENIZE_S

@@ -11,6 +11,7 @@ plain.
 """
 
 import hashlib
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
@@ -73,6 +74,11 @@ also one this release does not know, is part of the scope: a wrong miss is cheap
 a wrong answer."""
 
 
+_MARK_BYTES: Final = 32
+_LOOKED_AT: Final = 1_000
+"""Messages before the last among which an earlier turn's end is looked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
     """Where a stored turn ends."""
@@ -96,7 +102,10 @@ class History(Protocol):
         ...
 
     def digests(self) -> Iterator[bytes]:
-        """Digests of the marks that this history would continue, the longest first."""
+        """Digests of marks that this history would continue, the longest first.
+
+        Of a bounded number: each is looked up, and an earlier turn ends near the end.
+        """
         ...
 
     def prompt(self) -> Mark:
@@ -120,40 +129,44 @@ class ChatHistory:
     """The messages of a chat turn."""
 
     def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        marks, sizes = [b""], []
+        marks, sizes = [b""], array("Q")
         for message in messages:
             canonical = orjson.dumps(_canonical(message), option=orjson.OPT_SORT_KEYS)
             marks.append(hashlib.sha256(marks[-1] + canonical).digest())
             sizes.append(len(canonical))
-        self._marks = marks
+        # In one piece each, which another process gives back at once.
+        self._marks = b"".join(marks)
         self._sizes = sizes
 
     def difference(self, mark: Mark) -> Difference | None:
         """See `History`. A history of equal length has no new message: a regenerated turn."""
-        if len(self._marks) - 1 <= mark.length:
+        if len(self._sizes) <= mark.length:
             return "shorter"
-        found = self._marks[mark.length]
+        found = self._mark(mark.length)
         if found == mark.digest:
             return None
         return "reasoning" if found == mark.unreasoned else "edited"
 
     def mark_after(self, answer: Answer) -> Mark:
         """See `History`."""
-        last = self._marks[-1]
+        length = len(self._sizes)
+        last = self._mark(length)
         bare = _linked(last, answer.message(reasoning=False)) if answer.reasoning else b""
-        return Mark(len(self._marks), _linked(last, answer.message()), bare)
+        return Mark(length + 1, _linked(last, answer.message()), bare)
 
     def digests(self) -> Iterator[bytes]:
         """See `History`."""
-        return reversed(self._marks[1:-1])
+        last = len(self._sizes) - 1
+        return map(self._mark, range(last, max(0, last - _LOOKED_AT), -1))
 
     def prompt(self) -> Mark:
         """See `History`."""
-        return Mark(len(self._marks) - 1, self._marks[-1])
+        length = len(self._sizes)
+        return Mark(length, self._mark(length))
 
     def beginning(self, length: int) -> bytes | None:
         """See `History`."""
-        return self._marks[length] if length < len(self._marks) - 1 else None
+        return self._mark(length) if length < len(self._sizes) else None
 
     def size(self, start: int) -> tuple[int, int]:
         """See `History`; as JSON, names and quotes included."""
@@ -162,6 +175,10 @@ class ChatHistory:
     def size_after(self, length: int) -> tuple[int, int]:
         """See `History`: the answer is one message."""
         return self.size(length + 1)
+
+    def _mark(self, length: int) -> bytes:
+        end = length * _MARK_BYTES
+        return self._marks[end - _MARK_BYTES : end] if length else b""
 
 
 class TextHistory:

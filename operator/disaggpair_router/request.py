@@ -18,9 +18,11 @@ from disaggpair_router.errors import BadRequest
 from disaggpair_router.history import History, scope_digest
 from disaggpair_router.ids import new_id
 from disaggpair_router.kv import Api, Json, without_transfer_keys
+from disaggpair_router.structure import check_fields
 from disaggpair_router.way.choice import Way
 
 PATHS: Final[Mapping[Api, str]] = {api: shape.path for api, shape in SHAPES.items()}
+TOO_DEEP: Final = "The body is nested too deeply."
 _REQUEST_ID: Final = re.compile(r"[!-~]{1,128}")
 _FORWARDED: Final = ("x-vllm-priority", "traceparent", "tracestate")
 """Request headers that reach the engines besides the credentials. A rank or request id of the
@@ -112,13 +114,13 @@ class RequestReader:
         try:
             return self._read(api, raw, headers, given_id, caller)
         except (orjson.JSONEncodeError, RecursionError):
-            raise BadRequest("The body is nested too deeply.") from None
+            raise BadRequest(TOO_DEEP) from None
 
     def _read(
         self, api: Api, raw: bytes, headers: Mapping[str, str], given_id: str, caller: Caller
     ) -> TurnRequest:
         shape = SHAPES[api]
-        body = shape.edited(without_transfer_keys(json_object(raw)))
+        body = shape.edited(edited_body(raw))
         conversation = conversation_of(
             body.pop("conversation_id", None),
             headers,
@@ -223,7 +225,16 @@ def json_object(raw: bytes) -> Json:
         raise BadRequest("The body is not valid JSON.") from None
     if not isinstance(body, dict):
         raise BadRequest("The body must be a JSON object.")
+    check_fields(body)
     return body
+
+
+def edited_body(raw: bytes) -> Json:
+    """A client's body without transfer parameters, or BadRequest."""
+    try:
+        return without_transfer_keys(json_object(raw))
+    except RecursionError:
+        raise BadRequest(TOO_DEEP) from None
 
 
 def _forwarded(headers: Mapping[str, str]) -> dict[str, str]:
