@@ -47,7 +47,7 @@ class StreamRelay(Learned):
 
     def feed(self, chunk: bytes) -> bytes:
         """Bytes for the client; OverflowError when an event exceeds its bound."""
-        if self._shape.has_params_in_chunks:
+        if self._shape.has_params_in_chunks and self._splitter.is_empty and _is_plain(chunk):
             chunk = chunk.replace(_EMPTY_MEMBER, b"")
         return b"".join([self._pass(event) for event in self._splitter.feed(chunk)])
 
@@ -78,9 +78,10 @@ class StreamRelay(Learned):
 
     def _without_params(self, event: bytes, data: bytes) -> tuple[bytes, bytes]:
         if self._shape.has_params_in_chunks:
-            shorter = event.replace(_EMPTY_MEMBER, b"")
-            if _KEY not in shorter:
-                return shorter, event_data(shorter)
+            event = event.replace(_EMPTY_MEMBER, b"")
+            data = event_data(event)
+            if _KEY not in event:
+                return event, data
         chunk = _object(data)
         place = self._shape.params_place(chunk)
         if place is None or KV_TRANSFER_PARAMS not in place:
@@ -97,6 +98,18 @@ class StreamRelay(Learned):
             self._datas.clear()
         else:
             self._datas.append(data)
+
+
+def _is_plain(chunk: bytes) -> bool:
+    """Whether these bytes are whole events of one line of data each, so that all of it is data."""
+    events = chunk.count(b"\n\n")
+    return (
+        chunk.startswith(b"data: ")
+        and chunk.endswith(b"\n\n")
+        and chunk.count(b"\n") == 2 * events
+        and chunk.count(b"\ndata: ") == events - 1
+        and b"\r" not in chunk
+    )
 
 
 def _object(data: bytes) -> dict[str, Any]:

@@ -63,6 +63,11 @@ class EventSplitter:
         return [piece + _LF_END for piece in pieces]
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the next byte begins an event."""
+        return not self._held and not self._ended_in_cr
+
+    @property
     def rest(self) -> bytes:
         """Bytes after the last complete event; not empty at the end means a cut stream."""
         return bytes(self._held)
