@@ -175,8 +175,12 @@ CLASSES: Final = (
             "free_blocks": "(self, ordered_blocks)",
             "get_num_free_blocks": "(self) -> int",
         },
+        attributes=_any("num_gpu_blocks"),
     ),
-    Relied("vllm.v1.core.kv_cache_utils:KVCacheBlock", attributes={"is_null": "bool"}),
+    Relied(
+        "vllm.v1.core.kv_cache_utils:KVCacheBlock",
+        attributes={"is_null": "bool", "block_id": "int"},
+    ),
     Relied(
         REQUEST,
         attributes={
