@@ -99,6 +99,7 @@ class Client:
         params: Any = None,
         salt: str | None = None,
         begun: asyncio.Event | None = None,
+        **more: Any,
     ) -> Leg:
         """As `complete`, in pieces as they come; vLLM 0.32 gives no parameters then.
 
@@ -111,7 +112,7 @@ class Client:
         message = ""
         try:
             async with self._request(
-                _body(prompt, tokens, params, salt) | {"stream": True}
+                _body(prompt, tokens, params, salt) | {"stream": True, **more}
             ) as response:
                 async for line in response.content:
                     if response.status == 200 and line.startswith(b"data: {"):

@@ -1,7 +1,9 @@
 """A run of hostile turns on a pair that it starts."""
 
 import asyncio
+import itertools
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from disaggpair_bed.cpu.leases import LEASE_ENVIRONMENT
 from disaggpair_bed.cpu.options import NO_PREFIX_CACHING, Connector
 from disaggpair_bed.cpu.pair import Pair, PairOptions, RoleOptions
 from disaggpair_bed.hostile import operations
+from disaggpair_bed.hostile.client import Client
 from disaggpair_bed.hostile.record import Record
 from disaggpair_bed.hostile.stage import SIGN_OF_LIFE, Stage
 from disaggpair_connector import contract
@@ -106,20 +109,22 @@ async def _run(
         for turns in range(step, plan.turns + step, step):
             await operations.play(stage, min(turns, plan.turns))
             say(f"{record.turns} turns, {record.total.faults} faults")
-        return await _still_held(stage, plan.ttl_s)
+        # P's own leases last 30 s.
+        return await still_held(stage.p, stage.d, max(plan.ttl_s, 30) + 15)
 
 
-async def _still_held(stage: Stage, ttl_s: float) -> tuple[float, float]:
-    """Cache usage when nothing can be held any more; waits as long as that takes."""
-    deadline = stage.now_s() + max(ttl_s, 30) + 15  # P's own leases last 30 s
-    while True:
+async def still_held(p: Client, d: Client, within_s: float) -> tuple[float, float]:
+    """Cache usage of both engines when nothing can be held any more; waits for it so long."""
+    deadline = time.monotonic() + within_s
+    for number in itertools.count():
         # An engine without a request does not step, and says nothing new of its cache.
-        for client in (stage.p, stage.d):
-            await client.complete(SIGN_OF_LIFE, 1, salt=stage.fresh_salt())
-        shares = [cache_usage(await client.metrics()) for client in (stage.p, stage.d)]
-        if max(shares) == 0 or stage.now_s() > deadline:
+        for client in (p, d):
+            await client.complete(SIGN_OF_LIFE, 1, salt=f"held-{number}")
+        shares = [cache_usage(await client.metrics()) for client in (p, d)]
+        if max(shares) == 0 or time.monotonic() > deadline:
             return shares[0], shares[1]
         await asyncio.sleep(1)
+    raise AssertionError("unreachable")
 
 
 def cache_usage(page: str) -> float:
