@@ -18,7 +18,8 @@ def test_whatever_happens_to_engines_and_router_answers_are_right_or_errors(
     cpu_engines: Engines, tiny_model: Path, tmp_path: Path
 ) -> None:
     require_memory()
-    record = play(RealPlan(turns=100, acts=8, seed=SEED), cpu_engines, tiny_model, tmp_path, print)
+    plan = RealPlan(turns=60, acts=8, seed=SEED, clients=4, calm_turns=25)
+    record = play(plan, cpu_engines, tiny_model, tmp_path, print)
     assert record.faults == [], record.table()
     assert record.events["P killed"] == record.events["router killed"] == 1
     assert record.of("right") > 50

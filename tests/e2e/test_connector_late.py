@@ -73,16 +73,21 @@ async def test_what_arrives_late_reaches_no_other_request(
     assert await distance(p, longer, late) <= TOLERANCE
 
 
-async def test_a_p_that_stands_still_while_d_reads_keeps_d_no_longer_than_its_lease(
+async def test_a_p_that_stands_still_while_d_reads_holds_up_the_read_and_nothing_else(
     pair: Pair, http: aiohttp.ClientSession
 ) -> None:
     rng = Random(3)
     p, d = Client(http, pair.prefill.url, HUNG_S), Client(http, pair.decode.url, HUNG_S)
     prompt = drawn(rng, 1600)
+    leases = Leases(http, pair.prefill)
     offer = await p.complete(prompt, 1, params=FIRST_TURN)
+    since = (await leases.listing())["sequence"]
     with frozen(pair.prefill, WORKER):
-        leg = await d.complete(prompt, 8, params=offer.params)
-    assert leg.outcome in ("answered", "failed"), leg
+        leg = asyncio.create_task(d.complete(prompt, 8, params=offer.params))
+        await asyncio.wait_for(leases.until("reading", since), HUNG_S)
+        assert (await d.complete(drawn(rng, 300), 8)).answered
+        assert not leg.done()
+    assert await distance(p, prompt, await leg) <= TOLERANCE
     again = await p.complete(prompt, 1, params=FIRST_TURN)
     answered = await d.complete(prompt, 8, params=again.params)
     assert await distance(p, prompt, answered) <= TOLERANCE

@@ -8,6 +8,7 @@ import pytest
 from disaggpair_bed.simengine.core import EngineCore
 from disaggpair_bed.simengine.decisions import Ending, EngineCrash, TransferSettings
 from disaggpair_bed.simengine.localnet import LocalNet, Result
+from disaggpair_bed.simengine.localpair import LocalPair
 from disaggpair_bed.simengine.twolegs import TURN_1
 
 RECOMPUTE = TransferSettings(bidirectional=True, recompute_on_failure=True)
@@ -464,3 +465,20 @@ def test_an_engine_without_a_connector_ignores_params() -> None:
     result = net.ask(core, words(100), TURN_1)
     assert result.params is None
     assert core.pool.usage == 0
+
+
+def test_a_read_waits_until_its_prompt_fits_beside_those_that_have_begun() -> None:
+    pair = LocalPair(num_blocks=25)
+    talks = [pair.first_turn(150, start) for start in (1, 1000)]
+    handles = [handle for _, handle in talks]
+    prompts = [prompt + words(60, 900_500) for prompt, _ in talks]  # 21 blocks, 11 of them read
+    names = [
+        pair.net.submit(pair.p, prompt, handle, max_tokens=1)
+        for prompt, handle in zip(prompts, handles, strict=True)
+    ]
+    pair.net.run()
+    assert pair.net.results[names[0]].tokens == pair.right(prompts[0], max_tokens=1)
+    assert pair.net.results[names[1]].tokens == []
+    pair.net.pass_time(31)  # nobody reads what the first one has left
+    assert pair.net.results[names[1]].tokens == pair.right(prompts[1], max_tokens=1)
+    assert pair.is_clean()

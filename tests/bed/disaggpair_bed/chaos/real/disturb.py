@@ -49,6 +49,8 @@ class RealDisturber:
         self._session = session
         self._record = record
         self._say = say
+        self.is_starting = False
+        """Whether an engine starts, which takes all of the machine that others leave it."""
         self._deck: list[str] = []
         self._acts: dict[str, Act] = {"router killed": self._kill_router}
         for role, at in _ROLES.items():
@@ -88,7 +90,7 @@ class RealDisturber:
                 self._record.faults.append(
                     f"{engine.role} ended by itself; its log is {engine.log}"
                 )
-            await restart(engine)
+            await self._kill(engine)
 
     async def _lasts(self) -> None:
         await asyncio.sleep(self._rng.choice(_LASTS_S))
@@ -100,7 +102,11 @@ class RealDisturber:
         await self._bench.router.ready(self._session)
 
     async def _kill(self, engine: Engine) -> None:
-        await restart(engine)
+        self.is_starting = True
+        try:
+            await restart(engine)
+        finally:
+            self.is_starting = False
 
     async def _stop(self, engine: Engine, name: str | None) -> None:
         with stopped(engine, name):

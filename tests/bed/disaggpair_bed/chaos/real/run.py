@@ -43,6 +43,8 @@ _CALM_S: Final = 30.0
 _WAY: Final = re.compile(r" way=(\w+) (?:MISS reason=(\w+))?")
 _THINKS_S: Final = 0.4
 """At most so long a client thinks between two turns."""
+_SLOWLY: Final = 15
+"""So many times longer while an engine starts."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class RealPlan:
     seed: int = 0
     clients: int = 5
     """Conversations at a time."""
-    calm_turns: int = 20
+    calm_turns: int = 60
     """At most so many turns are answered before the next thing is done to somebody: an engine takes
     most of a minute to start, and the other one answers many turns alone meanwhile."""
 
@@ -151,7 +153,8 @@ class _Run:
             while not talk.is_over and failures < 3:
                 chain, is_answered = await self._turn(talk, chain)
                 failures = 0 if is_answered else failures + 1
-                await asyncio.sleep(talk.rng.uniform(0, _THINKS_S))
+                slowly = _SLOWLY if self._disturber.is_starting else 1
+                await asyncio.sleep(talk.rng.uniform(0, _THINKS_S) * slowly)
 
     async def _turn(self, talk: RealTalk, chain: Chain | None) -> tuple[Chain | None, bool]:
         asks = talk.asks()
