@@ -1,7 +1,6 @@
 """What the pair's router is told: its configuration file, in the router's own model."""
 
 import json
-from ipaddress import ip_network
 from typing import Any, Final
 
 from disaggpair_operator import names
@@ -110,10 +109,7 @@ def _tenants(auth: Auth | None) -> Tenants:
     return Tenants(
         directory=TENANTS_FOLDER if auth.api_keys_secret_ref else "",
         header=auth.tenant_header,
-        # The router takes no address within a network for the network.
-        trusted_proxies=tuple(
-            str(ip_network(network, strict=False)) for network in auth.trusted_proxies
-        ),
+        trusted_proxies=tuple(auth.trusted_proxies),
     )
 
 
