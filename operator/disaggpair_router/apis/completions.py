@@ -17,6 +17,8 @@ from disaggpair_router.kv import Json
 from disaggpair_router.tokenhistory import TokenHistory
 
 _ENDINGS: Final = frozenset({"stop", "length", "tool_calls", "function_call"})
+_FAILURES: Final = frozenset({"error", "abort"})
+"""An engine gives them under status 200: it failed, or was paused or put to sleep."""
 _MATTERS: Final = re.compile(rb'"(?:finish_reason"\s*:\s*"|usage"\s*:\s*\{|error"\s*:)')
 
 
@@ -42,6 +44,8 @@ class CompletionStream:
         for choice in chunk.get("choices") or ():
             if isinstance(choice, dict) and isinstance(choice.get("finish_reason"), str):
                 learned.finish_reason = choice["finish_reason"]
+                if learned.finish_reason in _FAILURES and learned.error is None:
+                    learned.error = {}
 
     def has_answer(self, data: bytes) -> bool:
         """See `StreamShape`."""
@@ -76,7 +80,7 @@ class _Completions:
         choices = body.get("choices")
         first = choices[0] if isinstance(choices, list) and choices else None
         reason = first.get("finish_reason") if isinstance(first, dict) else None
-        return Ending(answer_of(body), is_clean=reason in _ENDINGS, has_failed=reason == "error")
+        return Ending(answer_of(body), is_clean=reason in _ENDINGS, has_failed=reason in _FAILURES)
 
     def error_body(self, error: Exception, request_id: str) -> bytes:
         """See `Shape`."""

@@ -122,19 +122,24 @@ async def test_an_error_before_the_first_chunk_has_a_status() -> None:
 
 
 @BOTH
-async def test_h24_finish_reason_error_leaves_no_handle(stream: bool) -> None:
+@pytest.mark.parametrize("reason", ["error", "abort"])
+async def test_h24_an_engine_that_fails_or_is_put_to_sleep_under_200_gives_an_error(
+    reason: str, stream: bool
+) -> None:
     script = (
-        streams(chat_events(decode_handle(), reason="error"))
+        streams(chat_events(decode_handle(), reason=reason))
         if stream
-        else answers(completion(decode_handle(), reason="error"))
+        else answers(completion(decode_handle(), reason=reason))
     )
     async with (
         scripted_engine(prefilling()) as prefill,
         scripted_engine(script) as decode,
-        routed([prefill], [decode]) as front,
+        routed([prefill], [decode], kv={"handle_in_stream": True}) as front,
     ):
         reply = await front.chat("hello", stream=stream, **ID)
         assert reply.status == (200 if stream else 502)
+        assert b"engine_failed" in reply.raw
+        assert b"[DONE]" not in reply.raw
         assert front.handles == 0
 
 
