@@ -188,3 +188,11 @@ def test_keys_that_older_releases_lack_are_optional(key: str) -> None:
     given = decode_handle()
     del given[key]
     assert orjson.loads(checked_handle(given).raw) == given
+
+
+def test_a_handle_that_cannot_be_written_again_is_none() -> None:
+    deep: Any = {}
+    for _ in range(300):
+        deep = {"a": deep}
+    with pytest.raises(InvalidParams, match="nested too deeply"):
+        checked_handle(decode_handle(later=deep))
