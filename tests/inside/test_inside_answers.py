@@ -46,8 +46,7 @@ def end_of(engine: ToyEngine, name: str) -> None:
         if engine.outcomes[name].reason is not None:
             return
         engine.step()
-        for pending in list(engine.worker._handshake_futures.values()):
-            pending.exception(timeout=30)
+        engine.settle_handshakes()
     raise AssertionError(engine.status())
 
 

@@ -51,8 +51,7 @@ def test_roles_that_differ_in_their_settings_do_not_read_each_other() -> None:
     name = pair.d.add(PROMPT, offer, tokens=4)
     for _ in range(5):
         pair.d.step()
-        for pending in list(pair.d.worker._handshake_futures.values()):
-            pending.exception(timeout=30)
+        pair.d.settle_handshakes()
     pair.d.run(name)
     assert pair.d.outcomes[name].tokens == answer(PROMPT, 4)
     assert FABRIC.done == []

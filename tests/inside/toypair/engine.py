@@ -82,7 +82,7 @@ class ToyEngine:
     @property
     def memory(self) -> Memory:
         """The blocks' content."""
-        return self.core.model_executor.memory  # type: ignore[no-any-return]
+        return self.core.model_executor.memory  # type: ignore[no-any-return]  # vLLM is not typed here
 
     @property
     def pool(self) -> Any:
@@ -92,12 +92,12 @@ class ToyEngine:
     @property
     def reader(self) -> ToyReader:
         """Its questions to the other role."""
-        return self.half._reader  # type: ignore[no-any-return]
+        return self.half._reader  # type: ignore[no-any-return]  # vLLM is not typed here
 
     @property
     def book(self) -> LeaseBook:
         """Its leases."""
-        return self.half._book  # type: ignore[no-any-return]
+        return self.half._book  # type: ignore[no-any-return]  # vLLM is not typed here
 
     @property
     def leases(self) -> dict[str, Lease]:
@@ -193,6 +193,14 @@ class ToyEngine:
         else:
             raise AssertionError(f"{self.role} did not end in {steps} steps: {self.status()}")
         assert all(self.outcomes[name].reason for name in names), self.status()
+
+    def settle_handshakes(self) -> None:
+        """Wait for the handshakes that have begun, and for what they leave behind.
+
+        That is done after a handshake's future has its result, by the one thread that makes them:
+        it is done when that thread has taken up something else.
+        """
+        self.worker._handshake_initiation_executor.submit(int).result(timeout=30)
 
     def status(self) -> dict[str, str]:
         """Status of each request that the scheduler knows."""

@@ -44,6 +44,7 @@ class Pair:
             )
             if future is not None:
                 future.result(timeout=30)
+                here.settle_handshakes()
 
     @property
     def readers(self) -> tuple[ToyReader, ToyReader]:
@@ -113,7 +114,7 @@ class Pair:
         taken = {lease.state for lease in self.seen.values() if lease.ended == "reclaimed"}
         assert taken <= {"granted", "claimed"}, "a lease was taken that somebody reads"
         for lease in self.d.leases.values():
-            assert all(block.ref_cnt > 0 for block in lease.pinned)  # type: ignore[attr-defined]
+            assert all(block.ref_cnt > 0 for block in lease.pinned)  # type: ignore[attr-defined]  # as `pin` gave them
             if (tokens := tokens_of.get(lease.id)) is not None:
                 blocks = list(lease.block_ids[0])
                 assert self.d.memory.holds(blocks, kv_of_all(tokens[: lease.tokens])), lease.id

@@ -1,12 +1,14 @@
 """What several tests begin with, and look at in the end."""
 
-from toypair.engine import Params, ToyEngine
+from toypair.engine import Params, Shape, ToyEngine
 from toypair.model import answer
 from toypair.pair import Pair
 from toypair.transport import FABRIC
 
 PROMPT = list(range(10, 31))
 MORE = [3, 1, 4, 1, 5]
+SMALL = Shape(blocks=24)  # 23 to use, of 4 tokens
+OURS: Params = {"disaggpair": {"conversation": "c"}}
 
 
 def cold(pair: Pair, tokens: int = 12) -> tuple[list[int], Params]:
@@ -27,7 +29,24 @@ def parked(pair: Pair, prompt: list[int], params: Params | None, *, role: str = 
     FABRIC.hold = lambda read: False
     assert engine.is_parked(name)
     assert len(FABRIC.waiting()) == 1
-    return name  # type: ignore[no-any-return]
+    return name  # type: ignore[no-any-return]  # vLLM is not typed here
+
+
+def turn_alone(engine: ToyEngine, prompt: list[int], tokens: int = 4) -> tuple[list[int], Params]:
+    """A turn of D alone: what it holds then, and its lease."""
+    name = engine.add(prompt, OURS, tokens=tokens)
+    engine.run(name)
+    outcome = engine.outcomes[name]
+    assert outcome.params is not None
+    return [*prompt, *outcome.tokens], outcome.params
+
+
+def three_leases(pair: Pair) -> list[str]:
+    """Leases of 5 blocks each, oldest first, and 8 free blocks."""
+    prompts = [[first] * 17 for first in (1, 2, 3)]
+    leases = [turn_alone(pair.d, prompt)[1]["disaggpair"]["lease"] for prompt in prompts]
+    assert [lease.blocks for lease in pair.d.leases.values()] == [5, 5, 5]
+    return leases
 
 
 def ends_rightly(engine: ToyEngine, name: str, prompt: list[int], tokens: int = 1) -> None:
