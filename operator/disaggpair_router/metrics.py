@@ -96,7 +96,7 @@ class Metrics:
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library annotates others only
         self.registry = CollectorRegistry()
         self.series: list[Series] = []
         self._turns()

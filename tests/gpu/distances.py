@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import aiohttp
-from front import Engines, Router  # type: ignore[import-not-found]  # beside this file
-from mixed import at  # type: ignore[import-not-found]
-from talk import Talk, begin, say  # type: ignore[import-not-found]
+from front import Engines, Router
+from mixed import at
+from talk import Talk, begin, say
 
 from disaggpair_router.guard.compare import FirstToken, distance
 from disaggpair_router.guard.questions import TOLD, first_token, question

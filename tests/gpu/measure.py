@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pair import Machine, Pair, Setup  # type: ignore[import-not-found]  # beside this file
-from turns import (  # type: ignore[import-not-found]
+from pair import Machine, Pair, Setup
+from turns import (
     NEW,
     Turn,
     conversation,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
-from front import Router  # type: ignore[import-not-found]  # beside this file
-from tables import READ  # type: ignore[import-not-found]
-from talk import Seen, Talk, begin, say  # type: ignore[import-not-found]
-from turns import grown, metrics  # type: ignore[import-not-found]
+from front import Router
+from tables import READ
+from talk import Seen, Talk, begin, say
+from turns import grown, metrics
 
 HISTORIES: Final = (4_000, 6_000, 8_000, 16_000)
 NEW_TOKENS: Final = (64, 128, 256, 512, 1_024, 2_048, 4_096)

@@ -12,7 +12,7 @@ from typing import Any
 
 from disaggpair_connector import compat
 
-compat.LOWEST = (0, 26)  # type: ignore[misc]
+compat.LOWEST = (0, 26)  # type: ignore[misc]  # a later release's rule, bent for 0.26
 
 _V1 = "vllm.distributed.kv_transfer.kv_connector.v1"
 _base = importlib.import_module(f"{_V1}.base").KVConnectorBase_V1
@@ -31,7 +31,7 @@ _worker.expected_consumer_notifications_by_req = {}
 _connector: Any = importlib.import_module("disaggpair_connector.connector").DisaggPairConnector
 
 
-class DisaggPairConnector(_connector):  # type: ignore[misc]
+class DisaggPairConnector(_connector):  # type: ignore[misc]  # a later release's rule, bent for 0.26
     """Ours, bound to the cache manager by the one call that 0.26 makes after it has one."""
 
     @property

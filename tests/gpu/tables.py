@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import aiohttp
-from front import Router  # type: ignore[import-not-found]  # beside this file
-from talk import Talk, begin, say  # type: ignore[import-not-found]
-from turns import grown, metrics  # type: ignore[import-not-found]
+from front import Router
+from talk import Talk, begin, say
+from turns import grown, metrics
 
 WAYS: Final = ("FULL", "PULL", "DIRECT")
 _ANSWER: Final = 8

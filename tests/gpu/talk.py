@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 import aiohttp
-from model import MESSAGE_TOKENS, VOCABULARY, vocabulary  # type: ignore[import-not-found]
+from model import MESSAGE_TOKENS, VOCABULARY, vocabulary
 
 _WORDS: Final = list(vocabulary())
 _FIRST_WORD: Final = 10

@@ -7,7 +7,7 @@ import urllib.request
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pair import Pair  # type: ignore[import-not-found]  # beside this file
+from pair import Pair
 
 FIRST: Final = 2000
 NEW: Final = 1900

@@ -20,15 +20,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from distances import report as report_distances  # type: ignore[import-not-found]
+from distances import report as report_distances
 from distances import sample
-from front import Engines, Router  # type: ignore[import-not-found]
-from measure import setup_of  # type: ignore[import-not-found]
-from mixed import measure, prepare, talks_of, trace  # type: ignore[import-not-found]
+from front import Engines, Router
+from measure import setup_of
+from mixed import measure, prepare, talks_of, trace
 from mixed import report as report_mixed
-from pair import Machine, Pair, Setup  # type: ignore[import-not-found]
-from tables import table  # type: ignore[import-not-found]
-from talk import Talk  # type: ignore[import-not-found]
+from pair import Machine, Pair, Setup
+from tables import table
+from talk import Talk
 
 from disaggpair_connector.contract import LEASE_KEY_ENV
 

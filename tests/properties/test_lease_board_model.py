@@ -57,7 +57,7 @@ class BoardModel(RuleBasedStateMachine):
             return
         self.sequence[owner] += 1
         kind = "ended" if ends else "granted"
-        self.board.apply(owner, Event(self.sequence[owner], kind, "", copied(row)))  # type: ignore[arg-type]
+        self.board.apply(owner, Event(self.sequence[owner], kind, "", copied(row)))  # type: ignore[arg-type]  # drawn from the literal's words
         if ends:
             self.known[owner].pop(row.id, None)
         else:

@@ -62,6 +62,21 @@ def test_a_module_stays_under_300_lines(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= allowed.get(path.name, 300)
 
 
+_SILENCED = re.compile(r"# (?:type: ignore|noqa)[^#]*$")
+_WITH_REASON = re.compile(r"#\snoqa: [A-Z0-9, ]+ - \S")
+
+
+def test_whatever_silences_a_checker_has_its_reason_beside_it() -> None:
+    bare = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for root in ("operator", "connector", "tests")
+        for path in sorted((ROOT / root).rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if _SILENCED.search(line) and not _WITH_REASON.search(line)
+    ]
+    assert bare == []
+
+
 def test_there_is_no_copy_of_a_test_modules_name() -> None:
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert len(names) == len(set(names))

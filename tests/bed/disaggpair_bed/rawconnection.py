@@ -42,7 +42,7 @@ class RawConnection:
         await asyncio.get_running_loop().sock_connect(one, ("127.0.0.1", port))
         reader, writer = await asyncio.open_connection(sock=one, limit=2**16)
         if receive_bytes:
-            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            writer.transport.pause_reading()  # type: ignore[attr-defined]  # one that reads
         return cls(reader, writer)
 
     async def send(self, *data: bytes) -> None:
@@ -53,7 +53,7 @@ class RawConnection:
 
     def read_on(self) -> None:
         """Read after all."""
-        self.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        self.writer.transport.resume_reading()  # type: ignore[attr-defined]  # one that reads
 
     async def head(self) -> RawAnswer:
         """An answer's head."""

@@ -58,7 +58,7 @@ def test_a_signature_is_written_as_it_was_read(text: str) -> None:
 
 
 def test_a_live_function_has_the_signature_of_its_text() -> None:
-    def function(self, a, b=1, *rest, c, d=2, **more): ...  # type: ignore[no-untyped-def]
+    def function(self, a, b=1, *rest, c, d=2, **more): ...  # type: ignore[no-untyped-def]  # vLLM's have none either
 
     text = "(self, a, b=..., *rest, c, d=..., **more)"
     assert signature.of_callable(function) == signature.parse(text)

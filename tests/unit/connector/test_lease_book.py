@@ -242,11 +242,11 @@ def test_listings_and_events_agree_while_threads_change_leases(
     def work() -> None:
         for _ in range(60):
             lease = grant(book, f"l{next(numbers)}")
-            code(lambda lease=lease: book.claim(lease.id, "read"))  # type: ignore[misc]
+            code(lambda lease=lease: book.claim(lease.id, "read"))  # type: ignore[misc]  # mypy infers no lambda with a default
             if lease.serial % 3 == 0:
                 book.reclaim()
             if lease.serial % 2:
-                code(lambda lease=lease: book.release(lease.id))  # type: ignore[misc]
+                code(lambda lease=lease: book.release(lease.id))  # type: ignore[misc]  # mypy infers no lambda with a default
 
     workers = [threads.submit(work) for _ in range(4)]
     listing = json.loads(book.listing())

@@ -233,7 +233,7 @@ async def test_h85_a_lease_that_somebody_else_wrote_gives_no_wrong_answer() -> N
     async with lease_bench() as bench, bench.router() as front:
         victim = Dialogue(front, {"conversation_id": "victim"})
         await said(bench, victim)
-        board = front.router.parts.held.board  # type: ignore[attr-defined]
+        board = front.router.parts.held.board  # type: ignore[attr-defined]  # with leases it is Leases
         await has_caught_up(bench, board)
         (found,) = list(board)
         talk = Dialogue(front, dict(ID))
@@ -255,7 +255,7 @@ async def test_h85_a_row_that_no_lease_is_behind_costs_a_claim() -> None:
     async with lease_bench() as bench, bench.router() as front:
         talk = Dialogue(front, dict(ID))
         await said(bench, talk)
-        board = front.router.parts.held.board  # type: ignore[attr-defined]
+        board = front.router.parts.held.board  # type: ignore[attr-defined]  # with leases it is Leases
         await has_caught_up(bench, board)
         (found,) = list(board)
         board.forget(found)

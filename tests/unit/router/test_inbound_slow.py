@@ -124,7 +124,7 @@ async def read_until(client: RawConnection, holds: Callable[[], bool]) -> None:
     while not holds():
         assert await client.reader.read(2**16)
         await asyncio.sleep(0)
-    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]  # one that reads
 
 
 def _more(torrent: "Torrent", held_up: int) -> bool:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -56,12 +57,12 @@ class RealDisturber:
         for role, at in _ROLES.items():
             engine = bench.engines[at]
             self._acts |= {
-                f"{role} killed": lambda one=engine: self._kill(one),  # type: ignore[misc]
-                f"{role} stopped": lambda one=engine: self._stop(one, None),  # type: ignore[misc]
-                f"{role}'s worker stopped": lambda one=engine: self._stop(one, WORKER),  # type: ignore[misc]
-                f"{role}'s core stopped": lambda one=engine: self._stop(one, ENGINE_CORE),  # type: ignore[misc]
-                f"{role} paused": lambda one=engine: self._nap(one),  # type: ignore[misc]
-                f"{role}'s cache reset": lambda one=engine: self._reset(one),  # type: ignore[misc]
+                f"{role} killed": partial(self._kill, engine),
+                f"{role} stopped": partial(self._stop, engine, None),
+                f"{role}'s worker stopped": partial(self._stop, engine, WORKER),
+                f"{role}'s core stopped": partial(self._stop, engine, ENGINE_CORE),
+                f"{role} paused": partial(self._nap, engine),
+                f"{role}'s cache reset": partial(self._reset, engine),
             }
 
     async def act(self) -> None:
