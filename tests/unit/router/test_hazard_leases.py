@@ -123,13 +123,25 @@ async def test_h44b_a_d_that_preempts_still_gives_the_right_answers() -> None:
 async def test_h101_full_engines_that_hold_each_others_leases_go_on(prefix_caching: bool) -> None:
     flags = ("--num-gpu-blocks-override", "40", "--sim-answer-tokens", "60-80")
     caching = () if prefix_caching else ("--no-enable-prefix-caching",)
-    async with lease_bench(flags=flags, prefill_flags=caching) as bench, bench.router() as front:
-        talks = [Dialogue(front, {"conversation_id": str(number)}) for number in range(6)]
-        for turn in range(2):
-            texts = [f"{number} {turn} {LONG}" for number in range(6)]
-            turns = zip(talks, texts, strict=True)
-            await asyncio.gather(*(in_time(said(bench, *one)) for one in turns))
-        assert bench.prefill.engine.core.stats.refused_reads["late"] > 0
+    # Whether both engines fill up at once hangs on who comes first, and mostly they do.
+    for _ in range(10):
+        async with (
+            lease_bench(flags=flags, prefill_flags=caching) as bench,
+            bench.router() as front,
+        ):
+            await two_turns_of_six(bench, front)
+            if bench.prefill.engine.core.stats.refused_reads.get("late"):
+                return
+    pytest.fail("P and D never waited for each other")
+
+
+async def two_turns_of_six(bench: Bench, front: Routed) -> None:
+    """Six conversations at once, each of which is answered right and in time."""
+    talks = [Dialogue(front, {"conversation_id": str(number)}) for number in range(6)]
+    for turn in range(2):
+        texts = [f"{number} {turn} {LONG}" for number in range(6)]
+        turns = zip(talks, texts, strict=True)
+        await asyncio.gather(*(in_time(said(bench, *one)) for one in turns))
 
 
 async def in_time(turn: Coroutine[Any, Any, None]) -> None:
