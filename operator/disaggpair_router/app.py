@@ -194,7 +194,7 @@ class Routes:
             if not isinstance(error, RouterError):
                 logger.exception("a turn failed after its stream began")
             given = request.request_id
-            await client.write(request.shape.error_event(error, given, client.sent))
+            client.send(request.shape.error_event(error, given, client.sent))
             return None
         finally:
             client.end_comments()

@@ -16,11 +16,15 @@ class Client(Protocol):
         """Status and headers were sent, so the status can no longer change."""
         ...
 
-    async def write(self, data: bytes, *, last: bool = False) -> None:
-        """Send bytes of a stream, headers first; waits while the client is slow to read.
+    def send(self, data: bytes, *, last: bool = False) -> bool:
+        """Send bytes of a stream, headers first. Whether the client is slow: see `drained`.
 
         After the `last` nothing is sent.
         """
+        ...
+
+    async def drained(self) -> None:
+        """Wait for a client that is slow to read."""
         ...
 
     def when_gone(self, cut: "Cut | None") -> None:

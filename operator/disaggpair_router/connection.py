@@ -37,12 +37,16 @@ class HttpClient:
         """Whether the status was sent."""
         return self._responder.has_begun
 
-    async def write(self, data: bytes, *, last: bool = False) -> None:
-        """Send bytes of the stream; dropped once the client is gone."""
-        self.end_comments()
+    def send(self, data: bytes, *, last: bool = False) -> bool:
+        """See `client.Client`; dropped once the client is gone."""
+        if self._comments is not None:
+            self.end_comments()
         self.sent = data
-        if self._responder.send(data, last=last):
-            await self._responder.drained()
+        return self._responder.send(data, last=last)
+
+    async def drained(self) -> None:
+        """See `client.Client`."""
+        await self._responder.drained()
 
     def comment_every(self, seconds: float) -> None:
         """Send comments until there is something to send, or `end_comments`."""

@@ -13,6 +13,7 @@ from disaggpair_connector.contract import KV_TRANSFER_PARAMS
 from disaggpair_router.answer import as_events
 from disaggpair_router.client import Client
 from disaggpair_router.config import Limits, Timeouts
+from disaggpair_router.decodestream import DecodeStream
 from disaggpair_router.endpoints import Endpoints
 from disaggpair_router.errors import ClientLeft, EngineFailed
 from disaggpair_router.held import TurnKV
@@ -114,7 +115,10 @@ class DecodeLeg:
             # Only a body that held our keys is written anew.
             return _serialized(body) if KV_TRANSFER_PARAMS.encode() in raw else raw
         for event in as_events(body, include_usage=request.include_usage):
-            await self._send(event, client, record)
+            record.first_byte()
+            if client.send(event):
+                await client.drained()
+            record.delivered()
         return None
 
     async def _stream(
@@ -134,56 +138,16 @@ class DecodeLeg:
             max_event_bytes=self._limits.max_answer_bytes,
             max_answer_bytes=self._limits.max_answer_bytes if kv and kv.wants_answer else -1,
         )
-        limit_s = self._timeouts.decode_first_byte_s
-        while not relay.done:
-            begun = record.first_byte_s is not None
-            chunk = await self._next(reply, client, relay, limit_s, begun=begun)
-            limit_s = self._timeouts.decode_idle_s
-            plan.token()
-            record.answered()
-            try:
-                out = relay.feed(chunk)
-            except OverflowError:
-                raise EngineFailed("The engine's stream has an event without an end.") from None
-            if relay.done and kv is not None:
+
+        def keep() -> None:
+            if kv is not None:
                 kv.keep(decode, relay.params, relay.answer(), relay.usage, is_clean=relay.is_clean)
-            ends = relay.done and relay.error is None
-            await self._send(out, client, record, last=ends)
-            if relay.error is not None:
-                raise error_in_stream(relay.error)
+
+        stream = DecodeStream(relay, reply, client, record=record, plan=plan, keep=keep)
+        await stream.run(self._timeouts.decode_first_byte_s, self._timeouts.decode_idle_s)
         record.add_usage(relay.usage)
         client.when_gone(None)
         await reply.read(_EOF_WAIT_S)
-
-    async def _next(
-        self, reply: Reply, client: Client, relay: StreamRelay, limit_s: float, *, begun: bool
-    ) -> bytes:
-        """D's next bytes, for a client that is still there or a handle that has come."""
-        wanted = relay.params is not None
-        if begun:
-            # Past the finish chunk the rest is a few bytes, and the client may come back.
-            client.when_gone(None if wanted else reply.close)
-        try:
-            chunk = await reply.read(limit_s)
-        except EngineFailed:
-            if client.is_gone:
-                raise ClientLeft("stream") from None
-            raise
-        if client.is_gone and not wanted:
-            reply.close()
-            raise ClientLeft("stream" if begun else "decode")
-        if not chunk:
-            raise EngineFailed("The engine's stream ended before its end marker.")
-        return chunk
-
-    async def _send(
-        self, data: bytes, client: Client, record: SeenTurn, *, last: bool = False
-    ) -> None:
-        if not data:
-            return
-        record.first_byte()
-        await client.write(data, last=last)
-        record.delivered()
 
 
 def _serialized(body: Json) -> bytes:

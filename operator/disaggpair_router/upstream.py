@@ -23,7 +23,7 @@ from disaggpair_router.errors import (
 from disaggpair_router.ids import new_id
 from disaggpair_router.pick import Endpoint
 from disaggpair_router.pool import NoRoom, Pool, Unconnected, request_head, target_of
-from disaggpair_router.wire import Broken, Connection
+from disaggpair_router.wire import Broken, Connection, Take
 
 _ERROR_LIMIT: Final = 64 * 1024
 _ERROR_S: Final = 5.0
@@ -53,6 +53,15 @@ class Reply:
         """The next bytes, empty at the end; EngineFailed when they do not come or break off."""
         try:
             return await self._connection.read(limit_s)
+        except Broken:
+            raise EngineFailed("The engine broke off its answer.") from None
+        except TimeoutError:
+            raise _late() from None
+
+    async def each(self, take: Take, limit_s: float) -> bool:
+        """Give the body to `take` as it comes, see `wire.Connection.each`; raises as `read`."""
+        try:
+            return await self._connection.each(take, limit_s)
         except Broken:
             raise EngineFailed("The engine broke off its answer.") from None
         except TimeoutError:

@@ -17,6 +17,10 @@ _HIGH_BYTES: Final = 256 * 1024
 """An engine is read no further while so much waits for a slow client."""
 
 
+Take = Callable[[bytes], bool]
+"""Takes bytes; whether it wants more."""
+
+
 class Broken(Exception):
     """The connection ended or what came is no HTTP."""
 
@@ -39,6 +43,9 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
+        self._take: Take | None = None
+        """Who gets what comes, if somebody does; otherwise it is held for `read`."""
+        self._limit_s = 0.0
         self._end = 0.0
         """When the wait is over, by the loop's clock."""
         self._timer: asyncio.TimerHandle | None = None
@@ -79,13 +86,29 @@ class Connection(asyncio.Protocol):
             end = self._loop.time() + limit_s
             while not (self._pieces or self._is_complete):
                 await self._more(end)
-        found = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces.clear()
-        self._held = 0
-        if self._is_paused:
-            self._is_paused = False
-            self._transport.resume_reading()
-        return found
+        return self._held_bytes()
+
+    async def each(self, take: Take, limit_s: float) -> bool:
+        """Give the body to `take` piece by piece, each in the loop's call that brings it.
+
+        That spares a stream of many small pieces the way through a task for every one of them.
+
+        Args:
+            take: is not called again once it wants no more; what it raises is raised here.
+            limit_s: how long to wait for each piece.
+
+        Returns:
+            Whether `take` wanted no more; False at the end of the body. Raises as `read`.
+        """
+        self._take, self._limit_s = take, limit_s
+        try:
+            if self._pieces:
+                self._give(take)
+            while self._has_taker and not self._is_complete:
+                await self._more(self._loop.time() + limit_s)
+            return not self._has_taker
+        finally:
+            self._take = None
 
     async def whole(self, limit_s: float, limit_bytes: int) -> bytes:
         """The rest of the body, raising as `read`; the limits are for all of it."""
@@ -107,6 +130,24 @@ class Connection(asyncio.Protocol):
         """Drop the connection; a wait for its bytes ends as Broken."""
         self._keeps = False
         self._transport.abort()
+
+    @property
+    def _has_taker(self) -> bool:
+        return self._take is not None
+
+    def _held_bytes(self) -> bytes:
+        found = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        self._held = 0
+        if self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+        return found
+
+    def _give(self, take: Take) -> None:
+        self._end = self._loop.time() + self._limit_s
+        if not take(self._held_bytes()):
+            self._take = None
 
     async def _more(self, end: float) -> None:
         if self._is_lost:
@@ -162,10 +203,24 @@ class Connection(asyncio.Protocol):
         if not self._has_head and self._head_bytes > _HEAD_BYTES and not self._is_lost:
             self._is_lost = True
             self.close()
+        if self._take is not None:
+            self._pass_on(self._take)
+            return
         if self._held > _HIGH_BYTES and not self._is_paused and not self._is_lost:
             self._is_paused = True
             self._transport.pause_reading()
         self._wake()
+
+    def _pass_on(self, take: Take) -> None:
+        try:
+            if self._pieces:
+                self._give(take)
+        except Exception as error:
+            self._take = None
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_exception(error)
+        if self._take is None or self._is_complete or self._is_lost:
+            self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""

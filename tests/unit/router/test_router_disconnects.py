@@ -165,7 +165,10 @@ class Gone:
     is_gone = True
     has_begun = False
 
-    async def write(self, data: bytes, *, last: bool = False) -> None:
+    def send(self, data: bytes, *, last: bool = False) -> bool:
+        raise AssertionError
+
+    async def drained(self) -> None:
         raise AssertionError
 
     def when_gone(self, cut: Any) -> None:

@@ -220,7 +220,7 @@ async def test_an_unexpected_exception_in_a_stream_is_its_last_event(
 ) -> None:
     async def breaks(*given: Any) -> None:
         client = given[-2]
-        await client.write(b'data: {"choices": []}\n\n')
+        client.send(b'data: {"choices": []}\n\n')
         raise ZeroDivisionError("secret")
 
     monkeypatch.setattr(front.router.parts.routes.turns._decode, "run", breaks)
