@@ -13,7 +13,7 @@ import orjson
 from disaggpair_connector.contract import KV_TRANSFER_PARAMS
 from disaggpair_router.answer import Answer
 from disaggpair_router.apis.shape import Learned, StreamShape
-from disaggpair_router.sse import EventSplitter, event_data
+from disaggpair_router.sse import EventSplitter, event_data, is_one_event
 
 _KEY = KV_TRANSFER_PARAMS.encode()
 # Inside a JSON string the quotes would be escaped, so these bytes are always a member. vLLM 0.33
@@ -47,9 +47,13 @@ class StreamRelay(Learned):
 
     def feed(self, chunk: bytes) -> bytes:
         """Bytes for the client; OverflowError when an event exceeds its bound."""
-        if self._shape.has_params_in_chunks and self._splitter.is_empty and _is_plain(chunk):
+        is_whole = self._splitter.is_empty
+        if is_whole and is_one_event(chunk):  # as vLLM writes them, and mostly as they come
+            return self._pass(chunk, chunk[6:-2])
+        if is_whole and self._shape.has_params_in_chunks and _is_plain(chunk):
             chunk = chunk.replace(_EMPTY_MEMBER, b"")
-        return b"".join([self._pass(event) for event in self._splitter.feed(chunk)])
+        events = self._splitter.feed(chunk)
+        return b"".join([self._pass(event, event_data(event)) for event in events])
 
     def answer(self) -> Answer | None:
         """What D said; None when it was longer than this relay keeps."""
@@ -57,8 +61,7 @@ class StreamRelay(Learned):
             return None
         return self._shape.answer(chunk for chunk in map(_object, self._datas) if chunk)
 
-    def _pass(self, event: bytes) -> bytes:
-        data = event_data(event)
+    def _pass(self, event: bytes, data: bytes) -> bytes:
         if self.error is not None:
             return b""
         if not data:

@@ -73,9 +73,19 @@ class EventSplitter:
         return bytes(self._held)
 
 
+def is_one_event(chunk: bytes) -> bool:
+    """Whether these bytes are an event of one line of data, `chunk[6:-2]`, with LF only."""
+    return (
+        chunk.find(b"\n") == len(chunk) - 2
+        and chunk.endswith(_LF_END)
+        and chunk.startswith(b"data: ")
+        and b"\r" not in chunk
+    )
+
+
 def event_data(event: bytes) -> bytes:
     """The event's data lines joined by LF; empty for comments and other fields."""
-    if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
+    if is_one_event(event):
         return event[6:-2]
     lines = event.removeprefix(_BOM).splitlines()
     return b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))

@@ -102,8 +102,8 @@ class Connection(asyncio.Protocol):
         """
         self._take, self._limit_s = take, limit_s
         try:
-            if self._pieces:
-                self._give(take)
+            if self._pieces and not take(self._held_bytes()):
+                self._take = None
             while self._has_taker and not self._is_complete:
                 await self._more(self._loop.time() + limit_s)
             return not self._has_taker
@@ -143,11 +143,6 @@ class Connection(asyncio.Protocol):
             self._is_paused = False
             self._transport.resume_reading()
         return found
-
-    def _give(self, take: Take) -> None:
-        self._end = self._loop.time() + self._limit_s
-        if not take(self._held_bytes()):
-            self._take = None
 
     async def _more(self, end: float) -> None:
         if self._is_lost:
@@ -214,7 +209,9 @@ class Connection(asyncio.Protocol):
     def _pass_on(self, take: Take) -> None:
         try:
             if self._pieces:
-                self._give(take)
+                self._end = self._loop.time() + self._limit_s
+                if not take(self._held_bytes()):
+                    self._take = None
         except Exception as error:
             self._take = None
             if self._waiter is not None and not self._waiter.done():

@@ -2,8 +2,9 @@
 
     python tests/load/bench_tokens.py [--streams 200] [--rate 20000] [--vllm-router PROGRAM]
 
-An engine sends the chunks of all streams at a fixed rate. Without a router the same streams show
-what engine, client and machine do to the gaps by themselves. "delay" is from the engine's writing
+An engine sends the chunks of all streams at a fixed rate; an answer has 200, and turns begin one
+after the other. Without a router the same streams show what engine, client and machine do to the
+gaps by themselves. Watched is what comes once all streams run. "delay" is from the engine's writing
 to the client's reading, "gap" between two reads of a stream, "joined" the share of reads with more
 than one chunk, "cpu" the router's processor time of a chunk and "a core" what it comes to.
 
@@ -13,14 +14,16 @@ Bound: loopback, the time of all rounds, and a minute for streams that hang.
 import argparse
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from disaggpair_bed.load import routers
 from disaggpair_bed.load.generator import Generator, Job
 from disaggpair_bed.load.numbers import load, percentile, say
 
-CHUNKS = 100
+CHUNKS = 200
+LENGTHS = 4
+"""Time of a round, in times of an answer. The first, while streams begin, is not watched."""
 
 
 @dataclass
@@ -30,14 +33,16 @@ class Sum:
     delays: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     together: list[int] = field(default_factory=list)
+    chunks: int = 0
+    """With those that are not watched."""
     seconds: float = 0.0
+    """That were watched."""
     cpu_s: float = 0.0
 
 
 def show(name: str, found: Sum) -> None:
-    chunks = sum(found.together)
-    cpu_us = 1e6 * found.cpu_s / max(1, chunks)
-    cells = [name, f"{chunks / found.seconds:,.0f}"]
+    cpu_us = 1e6 * found.cpu_s / max(1, found.chunks)
+    cells = [name, f"{sum(found.together) / found.seconds:,.0f}"]
     for values in (found.delays, found.gaps):
         cells += [f"{1e3 * percentile(values, percent):.2f}" for percent in (50, 90, 99)]
     joined = sum(count > 1 for count in found.together) / max(1, len(found.together))
@@ -53,6 +58,17 @@ def main() -> None:
     parser.add_argument("--vllm-router", type=Path)
     args = parser.parse_args()
     gap_s = args.streams / args.rate
+    answer_s = CHUNKS * gap_s
+    job = Job(
+        (),
+        args.streams,
+        2048,
+        True,
+        seconds=LENGTHS * answer_s,
+        spread_s=answer_s,
+        watch_chunks=True,
+        watch_from_s=answer_s,
+    )
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="load-")))
         flags = ("--gap-s", str(gap_s), "--chunks", str(CHUNKS))
@@ -69,10 +85,11 @@ def main() -> None:
             first = number % len(contenders)
             for one in (*contenders[first:], *contenders[:first]):
                 before = one.cpu_s()
-                found = work(Job(one.ports, args.streams, 2048, True, 60.0, 2, watch_chunks=True))
+                found = work(replace(job, ports=one.ports))
                 total = sums[one.name]
                 total.cpu_s += one.cpu_s() - before
-                total.seconds += found.seconds
+                total.chunks += found.chunks
+                total.seconds += job.seconds - job.watch_from_s
                 total.delays += found.delays
                 total.gaps += found.gaps
                 total.together += found.together

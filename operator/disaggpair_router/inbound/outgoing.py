@@ -65,7 +65,8 @@ class Outgoing:
             data = head + data
             pending.has_begun = True
         pending.has_ended = last
-        self._write(data)
+        self._written += len(data)
+        self._transport.write(data)
 
     def end(self) -> None:
         """Nothing more is written; what the client sends can still be read."""

@@ -42,6 +42,8 @@ class Job:
     """Time over which the clients come, one after the other; 0 for all at once."""
     watch_chunks: bool = False
     """Whether to keep the times of chunks."""
+    watch_from_s: float = 0.0
+    """Chunks that are read before this time, or after `seconds`, are only counted."""
     fields: dict[str, Any] = field(default_factory=dict)
     """More members of the body."""
 
@@ -58,6 +60,8 @@ class Measured:
     """By status; 0 for a connection that broke, -1 for a turn that did not end in time."""
     seconds: float = 0.0
     turns: int = 0
+    chunks: int = 0
+    """All that were read."""
     delays: list[float] = field(default_factory=list)
     """Of chunks: from the engine's writing to the client's reading."""
     gaps: list[float] = field(default_factory=list)
@@ -73,6 +77,7 @@ class _Client:
         self._job = job
         self._measured = measured
         self._until = until
+        self._watch_from = until - job.seconds + job.watch_from_s
         self._legs = legs
         self._exchanges = [Exchange() for _ in job.ports]
         self.firsts: list[float] = []
@@ -134,14 +139,17 @@ class _Client:
         found = data.count(b'"content":"')
         if not found:
             return
+        self._measured.chunks += found
+        last, self._last_read = self._last_read, now
+        if not self._watch_from <= now <= self._until:
+            return
         self._measured.together.append(found)
         at = data.find(b'"content":"') + 11
         stamp = data[at : data.find(b" ", at)]
         if stamp.isdigit():
             self._measured.delays.append((time.monotonic_ns() - int(stamp)) / 1e9)
-        if self._last_read:
-            self._measured.gaps.append(now - self._last_read)
-        self._last_read = now
+        if last:
+            self._measured.gaps.append(now - last)
 
 
 async def _connected(port: int) -> Exchange:
