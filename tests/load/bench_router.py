@@ -6,8 +6,8 @@
 Engines answer at once (`disaggpair_bed.load.engine`); clients send a turn as soon as the one before
 has ended, so with several clients a time is mostly waiting for a processor. In every round each
 router gets the same short time, in changing order. Medians over the rounds of each round's p50 and
-p99, in ms; "added" is what is above the same round without a router; "cpu" is the router's own
-processor time of a turn.
+p99, in ms; "added" is what is above the same round without a router; "whole" is the p50 to the last
+byte; "cpu" is the router's own processor time of a turn.
 
 `--paced` gives the engines times instead: 20 ms to prefill, 20 ms to the first chunk, then a chunk
 every 100 ms, 20 in all. A turn then takes two seconds, a time to the first byte is 40 ms and what
@@ -44,6 +44,7 @@ class Column:
 
     p50: list[float] = field(default_factory=list)
     p99: list[float] = field(default_factory=list)
+    whole: list[float] = field(default_factory=list)
     turns: int = 0
     cpu_s: float = 0.0
     failed: dict[int, int] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class Column:
         if measured.first:
             self.p50.append(1e3 * percentile(measured.first, 50))
             self.p99.append(1e3 * percentile(measured.first, 99))
+            self.whole.append(1e3 * percentile(measured.whole, 50))
         self.turns += measured.turns
         self.cpu_s += cpu_s
         for status, count in measured.failed.items():
@@ -87,6 +89,7 @@ def show(what: str, columns: dict[str, Column]) -> None:
         cells.append(f"{median(added):.2f}" if name != NONE else "")
         cells.append(f"{p50 / median(base.p50):.2f}" if base and name != NONE else "")
         cells.append(f"{p99 / median(base.p99):.2f}" if base and name != NONE else "")
+        cells.append(f"{median(column.whole):.2f}")
         cells.append(f"{1e3 * column.cpu_s / max(1, column.turns):.2f}" if name != NONE else "")
         failed = ", ".join(f"{count}x {status}" for status, count in column.failed.items())
         cells.append(f"{column.turns}" + (f" ({failed} failed)" if failed else ""))
@@ -141,8 +144,9 @@ def main() -> None:
             contenders.append(routers.Running(NONE, (prefill, decode)))
         work = stack.enter_context(Generator())
         began = time.monotonic()
-        say("| turns | router | p50 | p99 | added p50 | p50 ratio | p99 ratio | cpu | turns |")
-        say("|---|---|---|---|---|---|---|---|---|")
+        heads = ("turns", "router", "p50", "p99", "added p50", "p50 ratio", "p99 ratio", "whole")
+        say(f"| {' | '.join((*heads, 'cpu', 'turns'))} |")
+        say("|---" * (len(heads) + 2) + "|")
         for mode in args.modes.split(","):
             for size in args.sizes:
                 for clients in args.clients:
