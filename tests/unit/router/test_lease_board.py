@@ -2,7 +2,7 @@
 
 import pytest
 
-from disaggpair_router.leases.board import Found, LeaseBoard, Owner
+from disaggpair_router.leases.board import Found, Gap, LeaseBoard, Owner
 from disaggpair_router.leases.place import Place
 from disaggpair_router.leases.rows import Event, Row
 
@@ -53,3 +53,25 @@ def test_what_is_done_to_a_lease_of_an_engine_that_went_changes_nothing(board: L
     assert board.state(found) is None
     assert list(board) == []
     assert board.since(OWNER) is None
+
+
+def test_news_of_an_engine_that_was_never_listed_is_a_gap(board: LeaseBoard) -> None:
+    with pytest.raises(Gap):
+        board.apply(Owner("d2", "b"), Event(1))
+
+
+def test_news_that_came_before_changes_nothing(board: LeaseBoard) -> None:
+    board.apply(OWNER, Event(0, "ended", "expired", only(board).row))
+    assert len(list(board)) == 1
+
+
+def test_news_with_some_missing_before_it_is_a_gap(board: LeaseBoard) -> None:
+    with pytest.raises(Gap):
+        board.apply(OWNER, Event(2, "ended", "expired", only(board).row))
+    assert len(list(board)) == 1
+
+
+def test_a_bookmark_that_is_further_than_the_news_is_a_gap(board: LeaseBoard) -> None:
+    board.apply(OWNER, Event(0))
+    with pytest.raises(Gap):
+        board.apply(OWNER, Event(1))
