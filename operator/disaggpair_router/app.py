@@ -195,6 +195,7 @@ class Routes:
                 logger.exception("a turn failed after its stream began")
             given = request.request_id
             client.send(request.shape.error_event(error, given, client.sent))
+            await client.drained()
             return None
         finally:
             client.end_comments()

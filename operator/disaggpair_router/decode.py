@@ -67,6 +67,7 @@ class DecodeLeg:
         if kv.rank is not None and prefilled.decode.name == kv.holder:
             headers = {**headers, "X-data-parallel-rank": str(kv.rank)}
         asked = kv if params is not None else None
+        raw: bytes | None = None
         with (
             self._endpoints.leg(prefilled.decode),
             plan.decoding(prefilled.decode.name, direct=record.way == "DIRECT"),
@@ -80,13 +81,16 @@ class DecodeLeg:
                 limit_s=self._timeouts.decode_first_byte_s,
                 sent=record.sent,
             ) as reply:
-                if not whole:
+                if whole:
+                    raw = await reply.whole(self._timeouts.decode_idle_s)
+                    record.answered()
+                else:
                     await self._stream(
                         request, asked, plan, prefilled.decode, reply, client, record
                     )
-                    return None
-                raw = await reply.whole(self._timeouts.decode_idle_s)
-                record.answered()
+        if raw is None:
+            await client.drained()  # D is done, the turn is not
+            return None
         return await self._whole(request, asked, prefilled.decode, raw, client, record)
 
     async def _whole(

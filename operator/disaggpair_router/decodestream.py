@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from disaggpair_router.client import Client
-from disaggpair_router.errors import ClientLeft, EngineFailed
+from disaggpair_router.errors import ClientLeft, EngineFailed, EngineRefused
 from disaggpair_router.plan import Plan
 from disaggpair_router.relay import StreamRelay
 from disaggpair_router.seen.turns import SeenTurn
@@ -43,11 +43,13 @@ class DecodeStream:
         self._plan = plan
         self._keep = keep
         self._has_begun = False
+        self._failure: EngineFailed | EngineRefused | None = None
 
     async def run(self, first_s: float, idle_s: float) -> None:
         """Pass the stream on; `first_s` and `idle_s` are limits for its first and other pieces.
 
-        Raises EngineFailed for a stream that breaks off or says an error, and ClientLeft.
+        The client may not have taken all of it. Raises EngineFailed or EngineRefused for a stream
+        that breaks off or says an error, and ClientLeft.
         """
         try:
             is_more = await self._reply.each(self._first, first_s)
@@ -58,41 +60,49 @@ class DecodeStream:
             if self._client.is_gone:
                 raise ClientLeft("stream") from None
             raise
-        if self._relay.error is not None:
-            raise error_in_stream(self._relay.error)
+        if self._failure is not None:
+            raise self._failure
         if not self._relay.done:
+            self._look_for_client()
             raise EngineFailed("The engine's stream ended before its end marker.")
 
     @property
     def _is_over(self) -> bool:
-        return self._relay.done or self._relay.error is not None
+        return self._relay.done or self._failure is not None
+
+    def _look_for_client(self) -> None:
+        """ClientLeft when nobody waits for the stream and its handle has not come."""
+        if self._client.is_gone and self._relay.params is None:
+            self._reply.close()
+            raise ClientLeft("stream" if self._has_begun else "decode")
 
     def _first(self, chunk: bytes) -> bool:
-        self._record.answered()
         self._next(chunk)
         return False
 
     def _next(self, chunk: bytes) -> bool:
         """D's next bytes; False when there are no more, or when the client is slow."""
+        self._look_for_client()
         relay = self._relay
-        had_handle = relay.params is not None
-        if self._client.is_gone and not had_handle:
-            self._reply.close()
-            raise ClientLeft("stream" if self._has_begun else "decode")
         self._plan.token()
+        self._record.answered()
+        had_handle = relay.params is not None
         try:
             out = relay.feed(chunk)
         except OverflowError:
-            raise EngineFailed("The engine's stream has an event without an end.") from None
+            self._failure = EngineFailed("The engine's stream has an event without an end.")
+            return False
         if relay.done:
             self._keep()
+        if relay.error is not None:
+            self._failure = error_in_stream(relay.error)
         is_slow = bool(out) and self._send(out)
-        if relay.params is not None and not had_handle:
+        if relay.done or (relay.params is not None and not had_handle):
             self._client.when_gone(None)
         return not (is_slow or self._is_over)
 
     def _send(self, data: bytes) -> bool:
-        is_last = self._relay.done and self._relay.error is None
+        is_last = self._relay.done and self._failure is None
         if self._has_begun:
             return self._client.send(data, last=is_last)
         self._has_begun = True

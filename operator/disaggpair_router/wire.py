@@ -94,7 +94,8 @@ class Connection(asyncio.Protocol):
         That spares a stream of many small pieces the way through a task for every one of them.
 
         Args:
-            take: is not called again once it wants no more; what it raises is raised here.
+            take: is not called again once it wants no more, or nobody waits here any longer. What
+                it raises is raised here.
             limit_s: how long to wait for each piece.
 
         Returns:
@@ -123,8 +124,9 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Whether another request can be sent."""
-        return self._is_complete and self._keeps and not self._is_lost
+        """Whether another request can be sent; not while it is held up for a slow reader."""
+        is_free = self._is_complete and not self._is_paused
+        return is_free and self._keeps and not self._is_lost
 
     def close(self) -> None:
         """Drop the connection; a wait for its bytes ends as Broken."""
@@ -198,15 +200,16 @@ class Connection(asyncio.Protocol):
         if not self._has_head and self._head_bytes > _HEAD_BYTES and not self._is_lost:
             self._is_lost = True
             self.close()
-        if self._take is not None:
-            self._pass_on(self._take)
+        waiter = self._waiter
+        if self._take is not None and waiter is not None and not waiter.done():
+            self._pass_on(self._take, waiter)
             return
         if self._held > _HIGH_BYTES and not self._is_paused and not self._is_lost:
             self._is_paused = True
             self._transport.pause_reading()
         self._wake()
 
-    def _pass_on(self, take: Take) -> None:
+    def _pass_on(self, take: Take, waiter: "asyncio.Future[None]") -> None:
         try:
             if self._pieces:
                 self._end = self._loop.time() + self._limit_s
@@ -214,8 +217,7 @@ class Connection(asyncio.Protocol):
                     self._take = None
         except Exception as error:
             self._take = None
-            if self._waiter is not None and not self._waiter.done():
-                self._waiter.set_exception(error)
+            waiter.set_exception(error)
         if self._take is None or self._is_complete or self._is_lost:
             self._wake()
 

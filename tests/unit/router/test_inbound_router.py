@@ -174,6 +174,33 @@ async def test_h96_a_client_that_takes_nothing_ends_its_turn_as_one_that_left(
         assert front.router.parts.running.count == 0
 
 
+@pytest.mark.parametrize("ends_in", [b"data: [DONE]\n\n", b'data: {"error": {"code": 500}}\n\n'])
+async def test_a_turn_runs_until_its_client_has_what_d_said(ends_in: bytes) -> None:
+    said = asyncio.Event()
+    large = b'data: {"choices": [], "text": "%b"}\n\n' % (b"x" * 2**24)
+
+    async def answers(recorded: Recorded) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(recorded.http)
+        await response.write(large + ends_in)
+        said.set()
+        return response
+
+    async with fronted(limits={"max_answer_bytes": 2**25}) as (front, _, decode):
+        decode.script = answers
+        raw, running = post(CHAT, body(stream=True)), front.router.parts.running
+        async with connected(front.router.port, raw, receive_bytes=2**16) as client:
+            await said.wait()
+            endpoints = front.router.parts.endpoints
+            await eventually(lambda: not any(endpoints.in_flight(one.name) for one in endpoints))
+            assert running.count == 1
+            client.read_on()
+            got = await client.answer()
+        assert got.body.startswith(large)
+        assert got.body.endswith(b"\n\n")
+        await eventually(lambda: running.count == 0)
+
+
 async def test_the_metrics_port_answers_what_it_has_and_nothing_else() -> None:
     with ExitStack() as stack:
         free = stack.enter_context(socket.socket())

@@ -223,6 +223,16 @@ async def test_who_waits_no_more_takes_no_more(connection: Connection) -> None:
     assert await connection.read(LIMIT_S) == b"one"
 
 
+async def test_who_was_told_to_wait_no_more_takes_no_more(connection: Connection) -> None:
+    taken = Taken()
+    task = await begun(connection, taken)
+    task.cancel()
+    connection.data_received(framed(b"one"))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert taken == []
+
+
 async def test_the_limit_is_for_each_piece(connection: Connection) -> None:
     clock = Loop()
     connection._loop = clock  # type: ignore[assignment]  # what a connection uses of a loop
@@ -254,3 +264,17 @@ async def test_an_engine_is_held_up_only_while_nobody_takes(connection: Connecti
     assert not transport.is_paused
     connection.data_received(END)
     assert await again is False
+
+
+async def test_a_whole_answer_that_nobody_read_holds_up_no_other_request(
+    connection: Connection,
+) -> None:
+    task = await begun(connection, Taken(wanted=1))
+    connection.data_received(framed(b"one"))
+    connection.data_received(framed(b"x" * 2**18 + b"y") + END)
+    assert await task is True
+    transport: Any = connection._transport
+    assert transport.is_paused
+    assert not connection.is_reusable
+    assert len(await connection.read(LIMIT_S)) == 2**18 + 1
+    assert connection.is_reusable
