@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from disaggpair_bed.fakes.enginetransport import END, answering, framed
 from disaggpair_router.apis.completions import CompletionStream
 from disaggpair_router.client import Cut
 from disaggpair_router.decodestream import DecodeStream
@@ -15,11 +16,9 @@ from disaggpair_router.errors import ClientLeft, EngineFailed, EngineRefused
 from disaggpair_router.plan import FixedPlan
 from disaggpair_router.relay import StreamRelay
 from disaggpair_router.upstream import Reply
-from disaggpair_router.wire import Connection
 
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
 CLOSING = b"Connection: close\r\n"
-END = b"0\r\n\r\n"
 DONE = b"data: [DONE]\n\n"
 
 
@@ -84,35 +83,11 @@ class Record:
         self.told.append("delivered")
 
 
-class Transport:
-    """D's end: closed when it is aborted."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.is_paused = False
-
-    def write(self, data: bytes) -> None:
-        """Nobody reads it."""
-
-    def pause_reading(self) -> None:
-        self.is_paused = True
-
-    def resume_reading(self) -> None:
-        self.is_paused = False
-
-    def abort(self) -> None:
-        asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
-
-
 class Scene:
     """One stream that is being passed on."""
 
     def __init__(self, framing: bytes = CHUNKED, max_event_bytes: int = 2**20) -> None:
-        self.connection = Connection(lambda: None)
-        transport: Any = Transport(self.connection)
-        self.connection.connection_made(transport)
-        self.connection.send(b"POST / HTTP/1.1\r\n\r\n", b"")
-        self.connection.data_received(b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n")
+        self.connection = answering(framing)
         self._is_chunked = framing == CHUNKED
         self.client = SomeClient()
         self.record = Record()
@@ -135,7 +110,7 @@ class Scene:
         """D says this in one read."""
         data = b"".join(events)
         if self._is_chunked:
-            data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+            data = framed(data) if data else b""
             data += END if end else b""
         self.connection.data_received(data)
 

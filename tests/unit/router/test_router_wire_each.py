@@ -6,35 +6,10 @@ from typing import Any
 
 import pytest
 
+from disaggpair_bed.fakes.enginetransport import END, answering, framed
 from disaggpair_router.wire import Broken, Connection
 
 LIMIT_S = 5.0
-HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-END = b"0\r\n\r\n"
-
-
-def framed(piece: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(piece), piece)
-
-
-class Transport:
-    """Counts what is done to it."""
-
-    def __init__(self) -> None:
-        self.is_paused = False
-        self.is_aborted = False
-
-    def write(self, data: bytes) -> None:
-        """Nobody reads it."""
-
-    def pause_reading(self) -> None:
-        self.is_paused = True
-
-    def resume_reading(self) -> None:
-        self.is_paused = False
-
-    def abort(self) -> None:
-        self.is_aborted = True
 
 
 class Timer:
@@ -79,12 +54,7 @@ class Loop:
 @pytest.fixture
 async def connection() -> Connection:
     """One whose answer has begun."""
-    one = Connection(lambda: None)
-    transport: Any = Transport()
-    one.connection_made(transport)
-    one.send(b"GET / HTTP/1.1\r\n\r\n", b"")
-    one.data_received(HEAD)
-    return one
+    return answering(b"Transfer-Encoding: chunked\r\n")
 
 
 class Taken(list[bytes]):
@@ -206,7 +176,6 @@ async def test_a_taker_may_drop_the_connection(connection: Connection) -> None:
 
     task = await begun(connection, take)
     connection.data_received(framed(b"one"))
-    connection.connection_lost(None)
     with pytest.raises(Broken):
         await task
     assert not connection.is_reusable
