@@ -39,8 +39,7 @@ class HttpClient:
 
     def send(self, data: bytes, *, last: bool = False) -> bool:
         """See `client.Client`; dropped once the client is gone."""
-        if self._comments is not None:
-            self.end_comments()
+        self.end_comments()
         self.sent = data
         return self._responder.send(data, last=last)
 

@@ -150,7 +150,6 @@ class DecodeLeg:
         stream = DecodeStream(relay, reply, client, record=record, plan=plan, keep=keep)
         await stream.run(self._timeouts.decode_first_byte_s, self._timeouts.decode_idle_s)
         record.add_usage(relay.usage)
-        client.when_gone(None)
         await reply.read(_EOF_WAIT_S)
 
 

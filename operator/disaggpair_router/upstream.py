@@ -4,7 +4,8 @@
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -51,34 +52,32 @@ class Reply:
 
     async def read(self, limit_s: float) -> bytes:
         """The next bytes, empty at the end; EngineFailed when they do not come or break off."""
-        try:
+        with _as_failures():
             return await self._connection.read(limit_s)
-        except Broken:
-            raise EngineFailed("The engine broke off its answer.") from None
-        except TimeoutError:
-            raise _late() from None
 
     async def each(self, take: Take, limit_s: float) -> bool:
         """Give the body to `take` as it comes, see `wire.Connection.each`; raises as `read`."""
-        try:
+        with _as_failures():
             return await self._connection.each(take, limit_s)
-        except Broken:
-            raise EngineFailed("The engine broke off its answer.") from None
-        except TimeoutError:
-            raise _late() from None
 
     async def whole(self, limit_s: float) -> bytes:
         """The rest of the body, raising as `read`."""
-        try:
+        with _as_failures():
             return await self._connection.whole(limit_s, _WHOLE_LIMIT)
-        except Broken:
-            raise EngineFailed("The engine broke off its answer.") from None
-        except TimeoutError:
-            raise _late() from None
 
     def close(self) -> None:
         """Drop the connection, which aborts the request at the engine."""
         self._connection.close()
+
+
+@contextmanager
+def _as_failures() -> Iterator[None]:
+    try:
+        yield
+    except Broken:
+        raise EngineFailed("The engine broke off its answer.") from None
+    except TimeoutError:
+        raise _late() from None
 
 
 def _nothing() -> None:

@@ -65,8 +65,7 @@ class Outgoing:
             data = head + data
             pending.has_begun = True
         pending.has_ended = last
-        self._written += len(data)
-        self._transport.write(data)
+        self._write(data)
 
     def end(self) -> None:
         """Nothing more is written; what the client sends can still be read."""
