@@ -53,9 +53,13 @@ class Served:
         return self._stack.enter_context(RawClient("127.0.0.1", self.port))
 
     def ask_until_served(self) -> None:
-        """Try again for the moment that the listener needs to see others go."""
+        """Try again for the moment that the listener needs to see others go.
+
+        Until they have gone it may refuse (503), or end this connection for a newer one (0, or an
+        error), upon which a client is to ask anew.
+        """
         status = 503
-        while status == 503:
+        while status in (0, 503):
             with RawClient("127.0.0.1", self.port) as client, suppress(ConnectionError):
                 status = ask(client)
         assert status == 200
